@@ -1,0 +1,3 @@
+//! The deterministic state of one partition: apply(entry) gives effects.
+
+#![forbid(unsafe_code)]

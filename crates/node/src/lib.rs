@@ -1,0 +1,3 @@
+//! Joins the native rooms into one running broker and carries effects to their owners.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+//! Sockets, shard threads, read and write buffers; bytes in, bytes out.

@@ -1,0 +1,3 @@
+//! Topic names, filters, the subscription trie, the retained index, share groups, the route cache.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,1 @@
+"""QuantuMQTT: MQTT broker, durable sessions, client, work queues and a Spark pipeline."""

@@ -1,0 +1,222 @@
+"""The native half of QuantuMQTT: one broker node, hand-cranked from Python by tables and batches.
+
+Three crossings exist: tables down (`NodeSpec`, verdicts), batches up (`Node.poll_events`,
+`Node.statistics`) and the hand crank of the simulator. None is per message.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, final
+
+__version__: Final[str]
+BUILD: Final[Mapping[str, str]]
+"""How this module was built: `profile`, `rustc`, `target`, `apply_version`, `entry_format`."""
+
+EventKind = Literal[
+    "admission_wanted",
+    "session_opened",
+    "session_closed",
+    "connection_refused",
+    "overrun",
+    "shard_failed",
+]
+
+def hash64(tenant: str, key: str) -> int:
+    """Hash a key of a tenant: XXH3-64, seed 0, over `len(tenant) as u32le ‖ tenant ‖ key`."""
+
+def jump_hash(hash64: int, buckets: int) -> int:
+    """Place a 64-bit hash on a ring of `buckets` slots by jump-consistent hashing.
+
+    Raises:
+        ValueError: `buckets` is 0.
+    """
+
+def validate_filter(text: str) -> None:
+    """Check a topic filter, `$share/{group}/` prefix included.
+
+    Raises:
+        LocalProtocolError: The filter breaks MQTT; the message names the clause.
+    """
+
+def validate_topic(text: str) -> None:
+    """Check a topic name as a PUBLISH may carry it.
+
+    Raises:
+        LocalProtocolError: The name breaks MQTT; the message names the clause.
+    """
+
+@final
+class ListenerSpec:
+    """Where to listen and who may come in by this door."""
+
+    def __new__(cls, *, name: str, host: str, port: int, allow_anonymous: bool) -> ListenerSpec: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def allow_anonymous(self) -> bool: ...
+
+@final
+class NodeLimits:
+    """Every bound of the native half; `config/limits.py` says what each one means."""
+
+    def __new__(
+        cls,
+        *,
+        packet_bytes_max: int,
+        connect_timeout_ms: int,
+        keep_alive_s_max: int,
+        receive_maximum: int,
+        session_expiry_s_max: int,
+        topic_alias_max: int,
+        subscriptions_max: int,
+        offline_bytes_max: int,
+        offline_count_max: int,
+        out_buffer_bytes_soft: int,
+        out_buffer_bytes_max: int,
+        connections_max: int,
+        event_queue_count_max: int,
+        admission_timeout_ms: int,
+    ) -> NodeLimits: ...
+
+@final
+class NodeSpec:
+    """All that a node needs to know before it starts; frozen."""
+
+    def __new__(
+        cls,
+        *,
+        node_id: int,
+        tenant: str,
+        partitions: int,
+        shards: int,
+        listeners: Sequence[ListenerSpec],
+        limits: NodeLimits,
+        ask_admission: bool,
+        pin_cpus: bool = False,
+    ) -> NodeSpec: ...
+
+@final
+class BoundListener:
+    """A listener after binding: port 0 has become a real port."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+
+@final
+class Event:
+    """Something Python may want to know or decide; fields that do not apply are None."""
+
+    @property
+    def kind(self) -> EventKind: ...
+    @property
+    def at_ms(self) -> int:
+        """Wall clock of the node when it happened, Unix milliseconds."""
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def client_id(self) -> str | None: ...
+    @property
+    def connection(self) -> int | None:
+        """Unique in the process: (shard, slot, generation) packed."""
+    @property
+    def peer(self) -> str | None: ...
+    @property
+    def listener(self) -> str | None: ...
+    @property
+    def protocol(self) -> Literal["3.1", "3.1.1", "5.0"] | None: ...
+    @property
+    def ticket(self) -> int | None:
+        """For `admission_wanted`: hand it back in `Node.answer_admissions`."""
+    @property
+    def user_name(self) -> str | None: ...
+    @property
+    def password(self) -> bytes | None:
+        """For `admission_wanted` only; never logged, never in `repr`."""
+    @property
+    def session_epoch(self) -> int | None: ...
+    @property
+    def reason(self) -> str | None:
+        """For closes and refusals: a stable short name, the same as the metric label."""
+    @property
+    def count(self) -> int:
+        """How many occurrences this event stands for; above 1 when the queue merged them."""
+
+@final
+class Statistics:
+    """A frozen snapshot of the node's counters; the only thing exporters read."""
+
+    @property
+    def uptime_ms(self) -> int: ...
+    @property
+    def connections(self) -> int: ...
+    @property
+    def connections_total(self) -> int: ...
+    @property
+    def sessions_stored(self) -> int:
+        """Sessions held by the state machine, connected or not."""
+    @property
+    def subscriptions(self) -> int: ...
+    @property
+    def publishes_received_total(self) -> tuple[int, int, int]:
+        """By QoS."""
+    @property
+    def publishes_sent_total(self) -> tuple[int, int, int]:
+        """By QoS as delivered."""
+    @property
+    def bytes_received_total(self) -> int: ...
+    @property
+    def bytes_sent_total(self) -> int: ...
+    @property
+    def entries_applied_total(self) -> int: ...
+    @property
+    def commands_applied_total(self) -> int: ...
+    @property
+    def drops_total(self) -> Mapping[str, int]:
+        """Messages not delivered, by reason."""
+    @property
+    def closes_total(self) -> Mapping[str, int]:
+        """Connections closed, by reason (`normal` included)."""
+    @property
+    def refusals_total(self) -> Mapping[str, int]:
+        """CONNECTs refused, by reason."""
+    @property
+    def events_merged_total(self) -> int: ...
+    @property
+    def shards(self) -> int: ...
+
+@final
+class Node:
+    """One broker node: shard threads, partitions, listeners. Python only starts and watches it."""
+
+    def __new__(cls, spec: NodeSpec) -> Node: ...
+    def start(self) -> Sequence[BoundListener]:
+        """Bind every listener, start the shard threads, begin to accept.
+
+        Raises:
+            ConfigError: The spec cannot work (no listener, zero shards, a bound out of range).
+            TransportError: An address cannot be bound; names it.
+        """
+    def event_fd(self) -> int:
+        """An eventfd, readable while events wait. The node owns it; do not close it."""
+    def poll_events(self, count_max: int = 1024) -> Sequence[Event]:
+        """Take what happened since the last call, oldest first, without waiting."""
+    def answer_admissions(self, verdicts: Sequence[tuple[int, int]]) -> None:
+        """Answer `admission_wanted`: pairs of ticket and v5 CONNACK reason code, 0 to admit.
+
+        A ticket that is gone (its client left, or it timed out) is ignored.
+        """
+    def statistics(self) -> Statistics: ...
+    def drain(self, deadline_ms: int) -> bool:
+        """Stop accepting, tell v5 clients 0x8B, flush and close; True when all left in time.
+
+        Blocks without holding the interpreter.
+        """
+    def stop(self) -> None:
+        """End every thread and close every socket. Idempotent; called by the destructor too."""
