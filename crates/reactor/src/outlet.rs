@@ -1,0 +1,323 @@
+//! The write side of one connection, the only part of it that other shards may touch.
+//!
+//! Theory of operation. An [`Outlet`] guards three things with one small lock: the bytes that wait,
+//! the descriptor they go to, and whatever the service keeps beside them (its *outbound* state, for
+//! example packet ids). Any shard may append. The first to append in a turn makes the outlet
+//! *dirty*, keeps it on its own list, and flushes it with one call at the end of its turn; others
+//! that append meanwhile ride along. When the socket takes no more, the outlet is *blocked*: from
+//! then on only the owner flushes, when the kernel says that there is room again.
+//!
+//! Why no wake-up is lost: `blocked` is set under the lock after the kernel has said EAGAIN. The
+//! socket is registered edge-triggered for writing from the start, so room that appears after that
+//! EAGAIN is a new edge, and the owner's handler takes the same lock.
+//!
+//! Lock order: an outlet's lock is taken last and alone. While it is held nothing else is locked
+//! and no call is made but one non-blocking send on that very socket.
+
+use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+
+use crate::connections::ConnectionId;
+use crate::limits::Limits;
+use crate::ring::{BufferPool, Ring};
+
+/// The write side of one connection; shared by reference count.
+#[derive(Debug)]
+pub struct Outlet<O> {
+    id: ConnectionId,
+    limits: Limits,
+    /// Mirrors `State::blocked` so that the owner can dismiss the kernel's frequent "writable"
+    /// news without taking the lock.
+    blocked: AtomicBool,
+    state: Mutex<State<O>>,
+}
+
+#[derive(Debug)]
+struct State<O> {
+    ring: Ring,
+    /// None once the owner has closed the socket; nobody writes after that.
+    fd: Option<RawFd>,
+    dirty: bool,
+    outbound: O,
+}
+
+/// More bytes wait than the connection may have; the service decides what that means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overflow;
+
+/// What a flush came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flushed {
+    /// So many bytes left; nothing waits.
+    Empty(usize),
+    /// So many bytes left, and the socket takes no more for now.
+    Blocked(usize),
+    /// The peer is gone; the owner must close.
+    Broken,
+}
+
+impl<O> Outlet<O> {
+    pub(crate) fn new(id: ConnectionId, fd: RawFd, limits: Limits, outbound: O) -> Self {
+        let state = State {
+            ring: Ring::default(),
+            fd: Some(fd),
+            dirty: false,
+            outbound,
+        };
+        Self {
+            id,
+            limits,
+            blocked: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Whose write side this is.
+    #[inline]
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Let `append` put bytes in; true when the caller must flush at the end of its turn.
+    #[inline]
+    pub(crate) fn append<R>(
+        &self,
+        pool: &mut BufferPool,
+        append: impl FnOnce(&mut OutletGuard<'_, O>) -> R,
+    ) -> (R, bool) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let mut guard = OutletGuard {
+            ring: &mut state.ring,
+            outbound: &mut state.outbound,
+            pool,
+            limits: self.limits,
+            open: state.fd.is_some(),
+        };
+        let result = append(&mut guard);
+        let must_flush = !state.ring.is_empty()
+            && !state.dirty
+            && !self.blocked.load(Ordering::Relaxed)
+            && state.fd.is_some();
+        state.dirty |= must_flush;
+        (result, must_flush)
+    }
+
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Acquire)
+    }
+
+    /// Send what waits with one call.
+    pub(crate) fn flush(&self, pool: &mut BufferPool) -> Flushed {
+        let mut state = self.state.lock();
+        state.dirty = false;
+        if self.blocked.load(Ordering::Relaxed) {
+            return Flushed::Blocked(0);
+        }
+        self.send_waiting(&mut state, pool)
+    }
+
+    /// The kernel has room again: only the owner calls this.
+    pub(crate) fn flush_unblocked(&self, pool: &mut BufferPool) -> Flushed {
+        let mut state = self.state.lock();
+        self.blocked.store(false, Ordering::Release);
+        self.send_waiting(&mut state, pool)
+    }
+
+    fn send_waiting(&self, state: &mut State<O>, pool: &mut BufferPool) -> Flushed {
+        let Some(fd) = state.fd else {
+            return Flushed::Empty(0);
+        };
+        // SAFETY: `fd` is Some only while the owner keeps the socket open: `close` clears it under
+        // this lock before the socket is dropped, so the descriptor is valid and ours here.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let mut sent = 0;
+        // Also after a short send: without an EAGAIN the kernel promises no edge.
+        while !state.ring.is_empty() {
+            match send_once(fd, &state.ring) {
+                Ok(bytes) => {
+                    state.ring.consume(bytes, pool);
+                    sent += bytes;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.blocked.store(true, Ordering::Release);
+                    return Flushed::Blocked(sent);
+                }
+                Err(_) => {
+                    state.ring.clear(pool);
+                    return Flushed::Broken;
+                }
+            }
+        }
+        Flushed::Empty(sent)
+    }
+
+    /// The owner closes: nobody writes after this returns.
+    pub(crate) fn close(&self, pool: &mut BufferPool) {
+        let mut state = self.state.lock();
+        state.fd = None;
+        state.ring.clear(pool);
+    }
+}
+
+fn send_once(fd: BorrowedFd<'_>, ring: &Ring) -> Result<usize, Errno> {
+    let (front, back) = ring.halves();
+    // NOSIGNAL: a host program may have restored SIGPIPE's deadly default.
+    if back.is_empty() {
+        send(fd, front, SendFlags::NOSIGNAL)
+    } else {
+        let mut none = SendAncillaryBuffer::default();
+        sendmsg(fd, &ring.io_slices(), &mut none, SendFlags::NOSIGNAL)
+    }
+}
+
+/// An outlet under its lock: append bytes, read and change the outbound state.
+#[derive(Debug)]
+pub struct OutletGuard<'a, O> {
+    ring: &'a mut Ring,
+    /// What the service keeps beside the bytes.
+    pub outbound: &'a mut O,
+    pool: &'a mut BufferPool,
+    limits: Limits,
+    open: bool,
+}
+
+impl<O> OutletGuard<'_, O> {
+    /// Append bytes, or refuse all of them when more would wait than allowed.
+    ///
+    /// Bytes for a closed socket are dropped in silence: the close is on its way to the service.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Overflow> {
+        if !self.open {
+            return Ok(());
+        }
+        if self.ring.len() + bytes.len() > self.limits.out_bytes_max {
+            return Err(Overflow);
+        }
+        self.ring.push(bytes, self.pool);
+        Ok(())
+    }
+
+    /// Bytes that wait for the socket.
+    #[inline]
+    pub fn waiting_bytes(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Whether producers that can wait or drop should do so.
+    #[inline]
+    pub fn is_over_soft_limit(&self) -> bool {
+        self.ring.len() > self.limits.out_bytes_soft
+    }
+
+    /// False once the owner has closed the socket.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.open
+    }
+}
+
+impl From<Overflow> for io::Error {
+    fn from(_: Overflow) -> Self {
+        io::Error::other("more bytes wait for the connection than allowed")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let theirs = listener.accept().unwrap().0;
+        ours.set_nonblocking(true).unwrap();
+        (ours, theirs)
+    }
+
+    fn limits(soft: usize, max: usize) -> Limits {
+        Limits {
+            connections_max: 1,
+            out_bytes_soft: soft,
+            out_bytes_max: max,
+        }
+    }
+
+    #[test]
+    fn first_append_of_a_turn_flushes_and_others_ride_along() {
+        let (ours, mut theirs) = pair();
+        let outlet = Outlet::new(
+            ConnectionId::new(0, 0, 0),
+            ours.as_raw_fd(),
+            limits(1 << 20, 1 << 20),
+            (),
+        );
+        let mut pool = BufferPool::default();
+        let (first, must_flush) = outlet.append(&mut pool, |guard| guard.push(b"one "));
+        assert_eq!((first, must_flush), (Ok(()), true));
+        let (_, must_flush) = outlet.append(&mut pool, |guard| guard.push(b"two"));
+        assert!(!must_flush, "one flush per turn");
+        assert_eq!(outlet.flush(&mut pool), Flushed::Empty(7));
+        let mut heard = [0; 7];
+        theirs.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"one two");
+    }
+
+    // req: DP-11
+    #[test]
+    fn reader_that_never_reads_hits_its_own_ceiling() {
+        let (ours, theirs) = pair();
+        let outlet = Outlet::new(
+            ConnectionId::new(0, 0, 0),
+            ours.as_raw_fd(),
+            limits(1 << 16, 1 << 20),
+            (),
+        );
+        let mut pool = BufferPool::default();
+        let block = [7; 1 << 14];
+        let mut refused = false;
+        for _ in 0..100_000 {
+            let (result, must_flush) = outlet.append(&mut pool, |guard| guard.push(&block));
+            if must_flush {
+                outlet.flush(&mut pool);
+            }
+            if result.is_err() {
+                refused = true;
+                break;
+            }
+        }
+        assert!(refused, "the kernel buffers are finite and so is ours");
+        assert!(outlet.is_blocked());
+        outlet.append(&mut pool, |guard| assert!(guard.is_over_soft_limit()));
+        drop(theirs);
+    }
+
+    #[test]
+    fn nothing_is_written_after_close() {
+        let (ours, theirs) = pair();
+        let outlet = Outlet::new(
+            ConnectionId::new(0, 0, 0),
+            ours.as_raw_fd(),
+            limits(1 << 20, 1 << 20),
+            (),
+        );
+        let mut pool = BufferPool::default();
+        outlet.close(&mut pool);
+        drop(ours);
+        let ((result, open), must_flush) =
+            outlet.append(&mut pool, |guard| (guard.push(b"late"), guard.is_open()));
+        assert_eq!((result, open, must_flush), (Ok(()), false, false));
+        assert_eq!(outlet.flush(&mut pool), Flushed::Empty(0));
+        drop(theirs);
+    }
+}

@@ -1,0 +1,610 @@
+//! The loop of one shard.
+//!
+//! A turn: wait for news → accept → take mail → serve readable sockets → deadlines → the service's
+//! turn end → close what is over → flush what is dirty → ring whom we wrote to. The clock is read
+//! once. Sockets that still have bytes after their share wait for the next turn, which then does
+//! not sleep.
+//!
+//! Sockets are registered once, edge-triggered for both directions, and never re-armed. A short
+//! read means that the kernel's buffer is empty, except when the peer has closed: then the end of
+//! the stream is read too.
+
+use std::io::{self, Read};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+use crate::clock::Clock;
+use crate::connections::{ConnectionId, Connections, Slot};
+use crate::limits::{
+    EVENTS_PER_POLL, LEFTOVER_BYTES_CHEAP, LINGER_MS, READ_BUFFER_BYTES, READS_PER_TURN,
+};
+use crate::listener::{AcceptRound, accept_some};
+use crate::mailbox::Envelope;
+use crate::outlet::{Flushed, Outlet};
+use crate::reactor::Shared;
+use crate::service::{Accepted, CloseCause, Consumed, Deadline, Service, Then, Turn};
+use crate::wheel::Wheel;
+
+pub(crate) const WAKER: Token = Token(usize::MAX);
+/// How long to leave a listener alone when the process has no descriptors left.
+const STARVED_MS: u64 = 100;
+
+/// What a shard counts; written by its own thread only, read by anyone.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) connections: AtomicUsize,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) refused_full: AtomicU64,
+    pub(crate) starved: AtomicU64,
+    pub(crate) bytes_received: AtomicU64,
+    pub(crate) bytes_sent: AtomicU64,
+    pub(crate) turns: AtomicU64,
+}
+
+/// Add to a counter that has one writer: cheaper than an atomic read-modify-write.
+fn count(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+struct Door {
+    listener: TcpListener,
+    /// Position in the spec.
+    index: usize,
+    /// Somebody may be waiting; not before this time.
+    knock_ms: Option<u64>,
+}
+
+pub(crate) struct Shard<S: Service> {
+    poll: Poll,
+    clock: Clock,
+    shared: Arc<Shared>,
+    turn: Turn<S>,
+    service: S,
+    connections: Connections<S>,
+    doors: Vec<Door>,
+    wheel: Wheel,
+    /// Sockets that may have bytes for us.
+    ready: Vec<ConnectionId>,
+    read_buffer: Box<[u8]>,
+    mail: Vec<Envelope<S::Mail>>,
+    due: Vec<ConnectionId>,
+    draining: bool,
+    stopping: bool,
+}
+
+impl<S: Service> Shard<S> {
+    pub(crate) fn new(
+        poll: Poll,
+        clock: Clock,
+        shared: Arc<Shared>,
+        turn: Turn<S>,
+        service: S,
+        listeners: Vec<(usize, TcpListener)>,
+    ) -> io::Result<Self> {
+        let mut doors = Vec::new();
+        for (index, mut listener) in listeners {
+            let token = Token(WAKER.0 - 1 - doors.len());
+            poll.registry()
+                .register(&mut listener, token, Interest::READABLE)?;
+            doors.push(Door {
+                listener,
+                index,
+                knock_ms: None,
+            });
+        }
+        let connections = Connections::new(turn.shard);
+        Ok(Self {
+            wheel: Wheel::new(clock.now_ms()),
+            poll,
+            clock,
+            shared,
+            turn,
+            service,
+            connections,
+            doors,
+            ready: Vec::new(),
+            read_buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
+            mail: Vec::new(),
+            due: Vec::new(),
+            draining: false,
+            stopping: false,
+        })
+    }
+
+    pub(crate) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS_PER_POLL);
+        while !self.stopping {
+            let timeout = self.sleep_for();
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                panic!("epoll_wait failed: {error}");
+            }
+            self.turn.now_ms = self.clock.now_ms();
+            for event in &events {
+                self.note(event);
+            }
+            self.take_turn();
+        }
+        self.cut_everything();
+    }
+
+    fn take_turn(&mut self) {
+        self.open_doors();
+        self.take_mail();
+        self.serve_resumed();
+        if !self.turn.must_wait_for_peers() {
+            self.serve_ready();
+        }
+        self.serve_deadlines();
+        self.service
+            .on_turn_end(&mut self.turn, &mut self.connections);
+        self.close_what_is_over();
+        self.flush_dirty();
+        // Flushing may find broken sockets; their goodbye must not wait for the next event.
+        self.close_what_is_over();
+        self.flush_dirty();
+        self.turn.mailboxes.ring_posted();
+        count(&self.counters().turns, 1);
+        if self.draining && self.connections.is_empty() {
+            self.shared.drained.note(self.turn.shard);
+        }
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.shared.counters[usize::from(self.turn.shard)]
+    }
+
+    fn sleep_for(&mut self) -> Option<Duration> {
+        if self.turn.has_unfinished_work()
+            || !self.ready.is_empty() && !self.turn.must_wait_for_peers()
+        {
+            return Some(Duration::ZERO);
+        }
+        let doors = self.doors.iter().filter_map(|door| door.knock_ms).min();
+        let wake_ms = [self.wheel.next_due_ms(), self.service.next_wake_ms(), doors];
+        let wake_ms = wake_ms.into_iter().flatten().min()?;
+        Some(Duration::from_millis(
+            wake_ms.saturating_sub(self.clock.now_ms()),
+        ))
+    }
+
+    /// Remember what the kernel said; serving comes later, in a fair order.
+    fn note(&mut self, event: &Event) {
+        let token = event.token();
+        if token == WAKER {
+            return;
+        }
+        if token.0 > usize::MAX / 2 {
+            self.doors[WAKER.0 - 1 - token.0].knock_ms = Some(self.turn.now_ms);
+            return;
+        }
+        let id = ConnectionId::from_bits(token.0 as u64);
+        let Some(slot) = self.connections.slot_mut(id) else {
+            return;
+        };
+        if event.is_readable() || event.is_read_closed() || event.is_error() {
+            slot.readable = true;
+            slot.read_closed |= event.is_read_closed() || event.is_error();
+            if !slot.queued && !slot.paused {
+                slot.queued = true;
+                self.ready.push(id);
+            }
+        }
+        if event.is_writable() && slot.outlet.is_blocked() {
+            match slot.outlet.flush_unblocked(&mut self.turn.pool) {
+                Flushed::Broken => self.turn.closing.push((id, CloseCause::SocketError)),
+                Flushed::Empty(bytes) | Flushed::Blocked(bytes) => {
+                    count(&self.counters().bytes_sent, bytes as u64);
+                }
+            }
+        }
+    }
+
+    fn open_doors(&mut self) {
+        let now_ms = self.turn.now_ms;
+        for at in 0..self.doors.len() {
+            if self.doors[at]
+                .knock_ms
+                .is_none_or(|knock_ms| knock_ms > now_ms)
+            {
+                continue;
+            }
+            let mut arrived = Vec::new();
+            let door = &mut self.doors[at];
+            let round = accept_some(&door.listener, |stream| arrived.push(stream));
+            let index = door.index;
+            door.knock_ms = match round {
+                AcceptRound::Drained => None,
+                AcceptRound::More => Some(now_ms),
+                AcceptRound::Starved => Some(now_ms + STARVED_MS),
+            };
+            if round == AcceptRound::Starved {
+                count(&self.counters().starved, 1);
+            }
+            for stream in arrived {
+                self.place(stream, index);
+            }
+        }
+    }
+
+    /// Strict rotation over all shards, whichever door it came through [DP-01].
+    fn place(&mut self, stream: TcpStream, listener: usize) {
+        let shard = self.shared.next_shard();
+        if shard == self.turn.shard {
+            self.adopt(stream, listener);
+        } else {
+            self.turn
+                .mailboxes
+                .post(shard, Envelope::Socket(stream, listener));
+        }
+    }
+
+    fn adopt(&mut self, mut stream: TcpStream, listener: usize) {
+        let full = self.shared.connections() >= self.turn.limits.connections_max;
+        let Some(id) = self
+            .connections
+            .next_id()
+            .filter(|_| !full && !self.draining)
+        else {
+            count(&self.counters().refused_full, 1);
+            return;
+        };
+        let Ok(peer) = stream.peer_addr() else { return };
+        // Small acknowledgements must not wait for more to say; failing only costs latency.
+        let _ = stream.set_nodelay(true);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let token = Token(id.to_bits() as usize);
+        if self
+            .poll
+            .registry()
+            .register(&mut stream, token, interest)
+            .is_err()
+        {
+            return;
+        }
+        let outbound = S::Outbound::default();
+        let outlet = Arc::new(Outlet::new(
+            id,
+            stream.as_raw_fd(),
+            self.turn.limits,
+            outbound,
+        ));
+        let accepted = Accepted {
+            id,
+            outlet: Arc::clone(&outlet),
+            peer,
+            listener,
+        };
+        let connection = self.service.on_open(&mut self.turn, accepted);
+        let slot = Slot {
+            stream,
+            outlet,
+            connection: Some(connection),
+            leftover: Vec::new(),
+            readable: false,
+            read_closed: false,
+            paused: false,
+            queued: false,
+            deadline_ms: u64::MAX,
+            scheduled_ms: u64::MAX,
+        };
+        self.connections.insert(id, slot);
+        self.note_connection_count();
+        count(&self.counters().accepted, 1);
+        self.apply_deadlines();
+    }
+
+    fn note_connection_count(&self) {
+        self.counters()
+            .connections
+            .store(self.connections.len(), Ordering::Relaxed);
+    }
+
+    fn take_mail(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.turn.mailboxes.take(self.turn.shard, &mut mail);
+        for envelope in mail.drain(..) {
+            match envelope {
+                Envelope::Mail(mail) => {
+                    self.service
+                        .on_mail(&mut self.turn, &mut self.connections, mail);
+                }
+                Envelope::Socket(stream, listener) => self.adopt(stream, listener),
+                Envelope::Close(id, cause) => self.turn.closing.push((id, cause)),
+                Envelope::Drain => self.drain(),
+                Envelope::Stop => self.stopping = true,
+            }
+        }
+        self.mail = mail;
+        self.apply_deadlines();
+    }
+
+    fn drain(&mut self) {
+        self.draining = true;
+        self.doors.clear();
+        self.service.on_drain(&mut self.turn, &mut self.connections);
+    }
+
+    fn serve_ready(&mut self) {
+        let mut ready = std::mem::take(&mut self.ready);
+        for id in ready.drain(..) {
+            if let Some(slot) = self.connections.slot_mut(id) {
+                slot.queued = false;
+                self.serve(id);
+            }
+        }
+        // Sockets with bytes left were queued again while we served.
+        std::mem::swap(&mut self.ready, &mut ready);
+        self.ready.append(&mut ready);
+    }
+
+    /// Read and hand over, up to the turn's share.
+    fn serve(&mut self, id: ConnectionId) {
+        for _ in 0..READS_PER_TURN {
+            let Some(slot) = self.connections.slot_mut(id) else {
+                return;
+            };
+            if slot.paused || !slot.readable {
+                return;
+            }
+            match read_once(slot, &mut self.read_buffer) {
+                ReadOnce::Bytes { total, fresh } => {
+                    count(
+                        &self.shared.counters[usize::from(self.turn.shard)].bytes_received,
+                        fresh as u64,
+                    );
+                    self.hand_over(id, total);
+                }
+                ReadOnce::Empty => return,
+                ReadOnce::End => return self.turn.closing.push((id, CloseCause::PeerClosed)),
+                ReadOnce::Broken => return self.turn.closing.push((id, CloseCause::SocketError)),
+            }
+        }
+        let Some(slot) = self.connections.slot_mut(id) else {
+            return;
+        };
+        if slot.readable && !slot.paused && !slot.queued {
+            slot.queued = true;
+            self.ready.push(id);
+        }
+    }
+
+    /// Give the service what was read (`total` bytes, in the shared buffer or in `leftover`).
+    fn hand_over(&mut self, id: ConnectionId, total: usize) {
+        let Some(slot) = self.connections.slot_mut(id) else {
+            return;
+        };
+        let Some(connection) = slot.connection.as_mut() else {
+            slot.leftover.clear(); // lingering: nobody listens any more
+            return;
+        };
+        let in_leftover = !slot.leftover.is_empty();
+        let bytes = if in_leftover {
+            &slot.leftover[..]
+        } else {
+            &self.read_buffer[..total]
+        };
+        let Consumed { bytes: used, then } =
+            self.service.on_bytes(&mut self.turn, connection, bytes);
+        if in_leftover {
+            if used == slot.leftover.len() {
+                slot.leftover = Vec::new(); // nothing held while idle
+            } else {
+                slot.leftover.drain(..used);
+            }
+        } else {
+            slot.leftover
+                .extend_from_slice(&self.read_buffer[used..total]);
+        }
+        match then {
+            Then::Continue => {}
+            Then::Pause => slot.paused = true,
+            Then::Close(cause) => {
+                slot.paused = true;
+                self.turn.closing.push((id, cause));
+            }
+        }
+        self.apply_deadlines();
+    }
+
+    fn serve_resumed(&mut self) {
+        for id in std::mem::take(&mut self.turn.resumed) {
+            let Some(slot) = self.connections.slot_mut(id) else {
+                continue;
+            };
+            if !slot.paused {
+                continue;
+            }
+            slot.paused = false;
+            // Whole packets may wait in `leftover` although the kernel has nothing new.
+            let waiting = slot.leftover.len();
+            if waiting > 0 {
+                self.hand_over(id, waiting);
+            }
+            let Some(slot) = self.connections.slot_mut(id) else {
+                continue;
+            };
+            if slot.readable && !slot.paused && !slot.queued {
+                slot.queued = true;
+                self.ready.push(id);
+            }
+        }
+    }
+
+    fn apply_deadlines(&mut self) {
+        for at in 0..self.turn.deadlines.len() {
+            let (id, at_ms) = self.turn.deadlines[at];
+            if let Some(slot) = self.connections.slot_mut(id) {
+                slot.deadline_ms = at_ms;
+                if at_ms < slot.scheduled_ms {
+                    slot.scheduled_ms = self.wheel.insert(id, at_ms);
+                }
+            }
+        }
+        self.turn.deadlines.clear();
+    }
+
+    fn serve_deadlines(&mut self) {
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.advance(self.turn.now_ms, &mut due);
+        for id in due.drain(..) {
+            let Some(slot) = self.connections.slot_mut(id) else {
+                continue;
+            };
+            slot.scheduled_ms = u64::MAX;
+            if slot.deadline_ms <= self.turn.now_ms {
+                slot.deadline_ms = u64::MAX;
+                let Some(connection) = slot.connection.as_mut() else {
+                    self.cut(id); // it lingered long enough
+                    continue;
+                };
+                match self.service.on_deadline(&mut self.turn, connection) {
+                    Deadline::At(at_ms) => slot.deadline_ms = at_ms,
+                    Deadline::None => {}
+                    Deadline::Close(cause) => self.turn.closing.push((id, cause)),
+                }
+            }
+            if slot.deadline_ms != u64::MAX {
+                slot.scheduled_ms = self.wheel.insert(id, slot.deadline_ms);
+            }
+        }
+        self.due = due;
+        self.apply_deadlines();
+    }
+
+    fn close_what_is_over(&mut self) {
+        while let Some((id, cause)) = self.turn.closing.pop() {
+            let Some(slot) = self.connections.slot_mut(id) else {
+                continue;
+            };
+            let Some(connection) = slot.connection.take() else {
+                // Lingering, and now the peer has closed too.
+                self.cut(id);
+                continue;
+            };
+            let last_words = slot.outlet.flush(&mut self.turn.pool);
+            slot.outlet.close(&mut self.turn.pool);
+            let polite = matches!(cause, CloseCause::Service(_) | CloseCause::Stopping)
+                && matches!(last_words, Flushed::Empty(_))
+                && slot.stream.shutdown(Shutdown::Write).is_ok();
+            if polite {
+                // Closing with unread bytes sends a reset, which can overtake our last words.
+                slot.paused = false;
+                slot.leftover = Vec::new();
+                self.turn.deadlines.push((id, self.turn.now_ms + LINGER_MS));
+                if slot.readable && !slot.queued {
+                    slot.queued = true;
+                    self.ready.push(id);
+                }
+            } else {
+                self.cut(id);
+            }
+            self.service.on_closed(&mut self.turn, connection, cause);
+        }
+        self.apply_deadlines();
+    }
+
+    /// Let the socket go at once.
+    fn cut(&mut self, id: ConnectionId) {
+        if let Some(mut slot) = self.connections.remove(id) {
+            slot.outlet.close(&mut self.turn.pool);
+            // Dropping the descriptor deregisters it too; only the bookkeeping of mio can fail.
+            let _ = self.poll.registry().deregister(&mut slot.stream);
+            self.note_connection_count();
+        }
+    }
+
+    fn flush_dirty(&mut self) {
+        let mut sent = 0;
+        for outlet in self.turn.dirty.drain(..) {
+            match outlet.flush(&mut self.turn.pool) {
+                Flushed::Empty(bytes) | Flushed::Blocked(bytes) => sent += bytes,
+                Flushed::Broken => {
+                    let id = outlet.id();
+                    let cause = CloseCause::SocketError;
+                    if id.shard() == self.turn.shard {
+                        self.turn.closing.push((id, cause));
+                    } else {
+                        self.turn
+                            .mailboxes
+                            .post(id.shard(), Envelope::Close(id, cause));
+                    }
+                }
+            }
+        }
+        count(&self.counters().bytes_sent, sent as u64);
+    }
+
+    fn cut_everything(&mut self) {
+        for id in self.connections.ids() {
+            let slot = self.connections.slot_mut(id);
+            if let Some(connection) = slot.and_then(|slot| slot.connection.take()) {
+                self.service
+                    .on_closed(&mut self.turn, connection, CloseCause::Stopping);
+            }
+            self.cut(id);
+        }
+        self.turn.mailboxes.ring_posted();
+        self.shared.drained.note(self.turn.shard);
+    }
+}
+
+enum ReadOnce {
+    /// `total` bytes to hand over, of which `fresh` came now.
+    Bytes {
+        total: usize,
+        fresh: usize,
+    },
+    Empty,
+    End,
+    Broken,
+}
+
+/// One read into the shared buffer, behind a small leftover; a large leftover grows in place.
+fn read_once<S: Service>(slot: &mut Slot<S>, buffer: &mut [u8]) -> ReadOnce {
+    let kept = slot.leftover.len();
+    let in_place = kept > LEFTOVER_BYTES_CHEAP;
+    let into = if in_place {
+        slot.leftover.resize(kept + buffer.len(), 0);
+        &mut slot.leftover[kept..]
+    } else {
+        buffer[..kept].copy_from_slice(&slot.leftover);
+        &mut buffer[kept..]
+    };
+    let room = into.len();
+    let result = slot.stream.read(into);
+    let fresh = *result.as_ref().unwrap_or(&0);
+    if in_place {
+        slot.leftover.truncate(kept + fresh);
+    } else if fresh > 0 {
+        slot.leftover.clear();
+    }
+    match result {
+        Ok(0) => ReadOnce::End,
+        Ok(_) => {
+            // A full buffer may have left bytes behind. After a short read the kernel has nothing,
+            // and will tell of more; but an end it has told of already must be read too.
+            slot.readable = fresh == room || slot.read_closed;
+            ReadOnce::Bytes {
+                total: kept + fresh,
+                fresh,
+            }
+        }
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                slot.readable = false;
+                ReadOnce::Empty
+            }
+            io::ErrorKind::Interrupted => ReadOnce::Empty,
+            _ => ReadOnce::Broken,
+        },
+    }
+}

@@ -1,0 +1,331 @@
+//! The reactor on real sockets, with the smallest service that exercises every callback.
+
+#![allow(clippy::unwrap_used)] // a test may fail where it stands
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use quantumqtt_reactor::{
+    Accepted, Clock, CloseCause, ConnectionId, Connections, Consumed, Deadline, Limits,
+    ListenerSpec, Outlet, Reactor, ReactorSpec, Service, Then, Turn,
+};
+
+type Seen = Arc<Mutex<Vec<(u16, CloseCause)>>>;
+
+/// Lines of text. `bye` closes, `pause` stops reading, `wake` lets every paused one go on,
+/// anything else is echoed — by the next shard, to exercise writes from foreign threads.
+struct Echo {
+    closed: Seen,
+    shards: u16,
+    idle_ms: Option<u64>,
+    owed: Vec<(Arc<Outlet<()>>, Vec<u8>)>,
+}
+
+struct Line {
+    id: ConnectionId,
+    outlet: Arc<Outlet<()>>,
+}
+
+enum Mail {
+    Say(Arc<Outlet<()>>, Vec<u8>),
+    Wake,
+}
+
+impl Service for Echo {
+    type Connection = Line;
+    type Outbound = ();
+    type Mail = Mail;
+
+    fn on_open(&mut self, turn: &mut Turn<Self>, accepted: Accepted<()>) -> Line {
+        if let Some(idle_ms) = self.idle_ms {
+            turn.set_deadline(accepted.id, turn.now_ms() + idle_ms);
+        }
+        Line {
+            id: accepted.id,
+            outlet: accepted.outlet,
+        }
+    }
+
+    fn on_bytes(&mut self, turn: &mut Turn<Self>, line: &mut Line, bytes: &[u8]) -> Consumed {
+        let mut used = 0;
+        while let Some(end) = bytes[used..].iter().position(|&byte| byte == b'\n') {
+            let text = &bytes[used..=used + end];
+            used += end + 1;
+            match text {
+                b"bye\n" => {
+                    turn.write(&line.outlet, |out| out.push(b"bye\n")).unwrap();
+                    return Consumed {
+                        bytes: used,
+                        then: Then::Close(CloseCause::Service(7)),
+                    };
+                }
+                b"pause\n" => {
+                    return Consumed {
+                        bytes: used,
+                        then: Then::Pause,
+                    };
+                }
+                b"wake\n" => (0..self.shards).for_each(|shard| turn.post(shard, Mail::Wake)),
+                _ => {
+                    let next = (turn.shard() + 1) % self.shards;
+                    turn.post(next, Mail::Say(Arc::clone(&line.outlet), text.to_vec()));
+                }
+            }
+        }
+        Consumed {
+            bytes: used,
+            then: Then::Continue,
+        }
+    }
+
+    fn on_deadline(&mut self, _: &mut Turn<Self>, _: &mut Line) -> Deadline {
+        Deadline::Close(CloseCause::Service(9))
+    }
+
+    fn on_mail(&mut self, turn: &mut Turn<Self>, lines: &mut Connections<Self>, mail: Mail) {
+        match mail {
+            Mail::Say(outlet, text) => self.owed.push((outlet, text)),
+            Mail::Wake => lines.iter_mut().for_each(|(id, _)| turn.resume_reads(id)),
+        }
+    }
+
+    fn on_turn_end(&mut self, turn: &mut Turn<Self>, _: &mut Connections<Self>) {
+        for (outlet, text) in self.owed.drain(..) {
+            turn.write(&outlet, |out| out.push(&text)).unwrap();
+        }
+    }
+
+    fn on_drain(&mut self, turn: &mut Turn<Self>, lines: &mut Connections<Self>) {
+        for (id, line) in lines.iter_mut() {
+            turn.write(&line.outlet, |out| out.push(b"leaving\n"))
+                .unwrap();
+            turn.close(id, CloseCause::Service(8));
+        }
+    }
+
+    fn on_closed(&mut self, turn: &mut Turn<Self>, line: Line, cause: CloseCause) {
+        assert_eq!(
+            line.id.shard(),
+            turn.shard(),
+            "a connection dies where it lived"
+        );
+        self.closed.lock().unwrap().push((turn.shard(), cause));
+    }
+
+    fn next_wake_ms(&self) -> Option<u64> {
+        (!self.owed.is_empty()).then_some(0)
+    }
+}
+
+struct World {
+    reactor: Reactor<Echo>,
+    closed: Seen,
+}
+
+fn start(shards: u16, connections_max: usize, idle_ms: Option<u64>) -> World {
+    let closed = Seen::default();
+    let spec = ReactorSpec {
+        shards,
+        listeners: vec![ListenerSpec {
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+        }],
+        limits: Limits {
+            connections_max,
+            out_bytes_soft: 1 << 20,
+            out_bytes_max: 1 << 24,
+        },
+        clock: Clock::start(),
+    };
+    let seen = Arc::clone(&closed);
+    let make = move |_| Echo {
+        closed: Arc::clone(&seen),
+        shards,
+        idle_ms,
+        owed: Vec::new(),
+    };
+    let on_failure: quantumqtt_reactor::OnFailure = Arc::new(|words| panic!("{words}"));
+    World {
+        reactor: Reactor::start(&spec, make, &on_failure).unwrap(),
+        closed,
+    }
+}
+
+impl World {
+    fn address(&self) -> SocketAddr {
+        self.reactor.listeners()[0].address
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .unwrap();
+        stream
+    }
+}
+
+fn expect(stream: &mut TcpStream, text: &[u8]) {
+    let mut heard = vec![0; text.len()];
+    stream.read_exact(&mut heard).unwrap();
+    assert_eq!(heard, text);
+}
+
+fn expect_end(stream: &mut TcpStream) {
+    assert_eq!(
+        stream.read(&mut [0; 16]).unwrap(),
+        0,
+        "the other side has closed"
+    );
+}
+
+// req: DP-01
+#[test]
+fn sockets_rotate_over_shards() {
+    let world = start(2, 100, None);
+    for _ in 0..10 {
+        let mut stream = world.connect();
+        stream.write_all(b"bye\n").unwrap();
+        expect(&mut stream, b"bye\n");
+        expect_end(&mut stream);
+    }
+    let closed = world.closed.lock().unwrap();
+    for shard in 0..2 {
+        assert_eq!(closed.iter().filter(|(at, _)| *at == shard).count(), 5);
+    }
+}
+
+#[test]
+fn split_and_joined_lines_come_back_through_another_shard() {
+    let world = start(2, 100, None);
+    let mut streams: Vec<TcpStream> = (0..4).map(|_| world.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"one\ntw").unwrap();
+        expect(stream, b"one\n");
+        stream.write_all(b"o\nthree\n").unwrap();
+        expect(stream, b"two\nthree\n");
+    }
+}
+
+#[test]
+fn megabytes_pass_unharmed() {
+    let world = start(2, 100, None);
+    let mut stream = world.connect();
+    let mut text = vec![b'x'; 3_000_000];
+    text.push(b'\n');
+    let mut reader = stream.try_clone().unwrap();
+    let expected = text.clone();
+    let reading = std::thread::spawn(move || expect(&mut reader, &expected));
+    stream.write_all(&text).unwrap();
+    reading.join().unwrap();
+}
+
+#[test]
+fn paused_connection_keeps_its_bytes_and_goes_on() {
+    let world = start(1, 100, None);
+    let (mut quiet, mut other) = (world.connect(), world.connect());
+    quiet.write_all(b"pause\nlater\n").unwrap();
+    quiet
+        .set_read_timeout(Some(Duration::from_millis(50)))
+        .unwrap();
+    let silence = quiet.read(&mut [0; 16]).unwrap_err().kind();
+    assert!(matches!(
+        silence,
+        ErrorKind::WouldBlock | ErrorKind::TimedOut
+    ));
+    quiet
+        .set_read_timeout(Some(Duration::from_secs(10)))
+        .unwrap();
+    other.write_all(b"wake\n").unwrap();
+    expect(&mut quiet, b"later\n");
+}
+
+// req: DP-33
+#[test]
+fn drain_says_goodbye_and_ends_in_time() {
+    let mut world = start(2, 100, None);
+    let mut streams: Vec<TcpStream> = (0..6).map(|_| world.connect()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"hello\n").unwrap();
+        expect(stream, b"hello\n");
+    }
+    let reading = std::thread::spawn(move || {
+        for mut stream in streams {
+            expect(&mut stream, b"leaving\n");
+            expect_end(&mut stream);
+        }
+    });
+    assert!(world.reactor.drain(Duration::from_secs(10)));
+    reading.join().unwrap();
+    assert!(
+        TcpStream::connect(world.address()).is_err(),
+        "nobody listens any more"
+    );
+    world.reactor.stop();
+    assert_eq!(world.reactor.totals().connections, 0);
+    assert_eq!(world.closed.lock().unwrap().len(), 6);
+}
+
+#[test]
+fn connection_over_the_limit_is_closed_at_once() {
+    let world = start(1, 1, None);
+    let mut first = world.connect();
+    first.write_all(b"here\n").unwrap();
+    expect(&mut first, b"here\n");
+    let mut second = world.connect();
+    expect_end(&mut second);
+    first.write_all(b"still\n").unwrap();
+    expect(&mut first, b"still\n");
+    assert_eq!(world.reactor.totals().refused_full, 1);
+}
+
+#[test]
+fn deadline_closes_a_silent_connection() {
+    let world = start(1, 10, Some(200));
+    let mut silent = world.connect();
+    expect_end(&mut silent);
+    assert_eq!(*world.closed.lock().unwrap(), [(0, CloseCause::Service(9))]);
+}
+
+#[test]
+fn last_words_survive_unread_bytes() {
+    let world = start(1, 10, None);
+    let mut stream = world.connect();
+    let mut text = b"bye\n".to_vec();
+    text.resize(200_000, b'z'); // unread by the service: an abrupt close would send a reset
+    stream.write_all(&text).unwrap();
+    expect(&mut stream, b"bye\n");
+    expect_end(&mut stream);
+}
+
+#[test]
+fn taken_port_is_named() {
+    let world = start(1, 10, None);
+    let spec = ReactorSpec {
+        shards: 1,
+        listeners: vec![ListenerSpec {
+            host: "127.0.0.1".to_owned(),
+            port: world.address().port(),
+        }],
+        limits: Limits {
+            connections_max: 1,
+            out_bytes_soft: 1,
+            out_bytes_max: 1,
+        },
+        clock: Clock::start(),
+    };
+    let make = |_| Echo {
+        closed: Seen::default(),
+        shards: 1,
+        idle_ms: None,
+        owed: Vec::new(),
+    };
+    let on_failure: quantumqtt_reactor::OnFailure = Arc::new(|words| panic!("{words}"));
+    let refused = Reactor::start(&spec, make, &on_failure).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!("cannot listen on {}", world.address())
+    );
+}
