@@ -9,7 +9,7 @@ from typing import Final, Literal, final
 
 __version__: Final[str]
 BUILD: Final[Mapping[str, str]]
-"""How this module was built: `profile`, `rustc`, `target`, `apply_version`, `entry_format`."""
+"""How this module was built: `profile`, `target`, `apply_version`."""
 
 EventKind = Literal[
     "admission_wanted",
@@ -95,7 +95,6 @@ class NodeSpec:
         listeners: Sequence[ListenerSpec],
         limits: NodeLimits,
         ask_admission: bool,
-        pin_cpus: bool = False,
     ) -> NodeSpec: ...
 
 @final
@@ -158,6 +157,9 @@ class Statistics:
     def connections(self) -> int: ...
     @property
     def connections_total(self) -> int: ...
+    @property
+    def connections_refused_full_total(self) -> int:
+        """Sockets closed right after accept because `connections_max` was reached."""
     @property
     def sessions_stored(self) -> int:
         """Sessions held by the state machine, connected or not."""

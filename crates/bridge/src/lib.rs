@@ -1,1 +1,45 @@
-//! The only crate that knows Python; builds quantumqtt._core.
+//! The only crate that knows Python; builds `quantumqtt._core`.
+//!
+//! Three crossings, none of them per message: specs and verdicts go down, batches of events and
+//! snapshots of statistics come up, pure functions are lent out. Every exported class is frozen:
+//! what crosses is copied, never a live reference into native state. Whatever may block runs
+//! without the interpreter. The typed face of all this is `src/quantumqtt/_core.pyi`.
+
+#![allow(unsafe_code)] // what PyO3's macros expand to
+#![allow(clippy::needless_pass_by_value)] // arguments are extracted from Python objects
+
+mod errors;
+mod event;
+mod functions;
+mod node;
+mod spec;
+mod statistics;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// The native half of QuantuMQTT.
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("BUILD", build_facts(module.py())?)?;
+    module.add_class::<spec::ListenerSpec>()?;
+    module.add_class::<spec::NodeLimits>()?;
+    module.add_class::<spec::NodeSpec>()?;
+    module.add_class::<node::BoundListener>()?;
+    module.add_class::<node::Node>()?;
+    module.add_class::<event::Event>()?;
+    module.add_class::<statistics::Statistics>()?;
+    module.add_function(wrap_pyfunction!(functions::hash64, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::jump_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::validate_filter, module)?)?;
+    module.add_function(wrap_pyfunction!(functions::validate_topic, module)?)
+}
+
+fn build_facts(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let facts = PyDict::new(py);
+    facts.set_item("profile", if cfg!(debug_assertions) { "debug" } else { "release" })?;
+    facts.set_item("target", format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS))?;
+    facts.set_item("apply_version", quantumqtt_machine::APPLY_VERSION.to_string())?;
+    Ok(facts)
+}

@@ -1,3 +1,43 @@
-//! Joins the native rooms into one running broker and carries effects to their owners.
+//! Joins the native rooms into one running broker.
+//!
+//! A [`Node`] is a reactor whose service speaks MQTT: `wire` reads packets, `topics` routes them,
+//! `machine` keeps what must outlive a connection, and this crate carries effects back to the
+//! connections that wait for them. Python starts a node, watches its events and reads its
+//! statistics; it is never asked per message.
+//!
+//! Two ways through the node, told apart in `publish.rs`:
+//! - QoS 0 goes from the publisher's read buffer straight into subscribers' write buffers.
+//! - Everything that is acknowledged becomes a command. The commands of one turn are one entry;
+//!   the shard that owns the partition applies it (`partition.rs`) and the effects go to the
+//!   shards that own the sockets (`effects.rs`). While there is no journal, an entry is applied as
+//!   soon as it is proposed; the journal will stand exactly between those two steps.
 
 #![forbid(unsafe_code)]
+#![allow(clippy::similar_names)] // `shard` is one of the `shards` that share `shared`
+
+mod admission;
+mod config;
+mod connect;
+mod connection;
+mod deliver;
+mod effects;
+mod events;
+mod index;
+mod limits;
+mod node;
+mod outbound;
+mod packets;
+mod partition;
+mod publish;
+mod reasons;
+mod registry;
+mod shard;
+mod statistics;
+mod subscribe;
+mod will;
+
+pub use config::{ConfigError, ListenerConfig, NodeConfig, NodeLimits};
+pub use events::{Event, EventKind};
+pub use node::{Node, StartError};
+pub use reasons::{CloseReason, DropReason, RefusalReason};
+pub use statistics::Statistics;

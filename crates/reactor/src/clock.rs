@@ -15,9 +15,7 @@ pub struct Clock {
 impl Clock {
     /// Anchor a clock to the wall clock of this moment.
     pub fn start() -> Self {
-        let since_epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             started: Instant::now(),
             started_unix_ms: u64::try_from(since_epoch.as_millis()).unwrap_or(0),

@@ -59,10 +59,7 @@ impl fmt::Debug for ConnectionId {
 }
 
 /// One socket and what the service keeps for it.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "four independent facts about one socket"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent facts about one socket")]
 pub(crate) struct Slot<S: Service> {
     pub(crate) stream: TcpStream,
     pub(crate) outlet: Arc<Outlet<S::Outbound>>,
@@ -93,12 +90,7 @@ pub struct Connections<S: Service> {
 
 impl<S: Service> Connections<S> {
     pub(crate) fn new(shard: u16) -> Self {
-        Self {
-            shard,
-            slots: Vec::new(),
-            free: Vec::new(),
-            count: 0,
-        }
+        Self { shard, slots: Vec::new(), free: Vec::new(), count: 0 }
     }
 
     /// How many sockets are open, lingering ones included.
@@ -128,24 +120,15 @@ impl<S: Service> Connections<S> {
     pub(crate) fn next_id(&self) -> Option<ConnectionId> {
         let slot = match self.free.last() {
             Some(&slot) => slot,
-            None => u32::try_from(self.slots.len())
-                .ok()
-                .filter(|&n| u64::from(n) <= SLOT_MASK)?,
+            None => u32::try_from(self.slots.len()).ok().filter(|&n| u64::from(n) <= SLOT_MASK)?,
         };
-        let generation = self
-            .slots
-            .get(slot as usize)
-            .map_or(0, |(generation, _)| *generation);
+        let generation = self.slots.get(slot as usize).map_or(0, |(generation, _)| *generation);
         Some(ConnectionId::new(self.shard, generation, slot))
     }
 
     pub(crate) fn insert(&mut self, id: ConnectionId, slot: Slot<S>) {
         self.count += 1;
-        if self
-            .free
-            .last()
-            .is_some_and(|&free| free as usize == id.slot())
-        {
+        if self.free.last().is_some_and(|&free| free as usize == id.slot()) {
             self.free.pop();
             self.slots[id.slot()].1 = Some(slot);
         } else {
@@ -158,11 +141,7 @@ impl<S: Service> Connections<S> {
             return None;
         }
         let (generation, slot) = self.slots.get_mut(id.slot())?;
-        if *generation == id.generation() {
-            slot.as_mut()
-        } else {
-            None
-        }
+        if *generation == id.generation() { slot.as_mut() } else { None }
     }
 
     pub(crate) fn remove(&mut self, id: ConnectionId) -> Option<Slot<S>> {
@@ -175,10 +154,7 @@ impl<S: Service> Connections<S> {
     }
 
     pub(crate) fn ids(&self) -> Vec<ConnectionId> {
-        self.slots
-            .iter()
-            .filter_map(|(_, slot)| Some(slot.as_ref()?.outlet.id()))
-            .collect()
+        self.slots.iter().filter_map(|(_, slot)| Some(slot.as_ref()?.outlet.id())).collect()
     }
 }
 
@@ -199,15 +175,8 @@ mod tests {
     #[test]
     fn ids_keep_their_three_parts_apart() {
         let id = ConnectionId::new(7, 0x00ab_cdef, 0x0012_3456);
-        assert_eq!(
-            (id.shard(), id.generation(), id.slot()),
-            (7, 0x00ab_cdef, 0x0012_3456)
-        );
+        assert_eq!((id.shard(), id.generation(), id.slot()), (7, 0x00ab_cdef, 0x0012_3456));
         assert_eq!(ConnectionId::from_bits(id.to_bits()), id);
-        assert_ne!(
-            id,
-            ConnectionId::new(7, 0x00ab_cdf0, 0x0012_3456),
-            "a reused slot is another"
-        );
+        assert_ne!(id, ConnectionId::new(7, 0x00ab_cdf0, 0x0012_3456), "a reused slot is another");
     }
 }

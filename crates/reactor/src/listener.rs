@@ -37,28 +37,17 @@ pub(crate) enum AcceptRound {
 }
 
 pub(crate) fn bind(spec: &ListenerSpec) -> Result<(TcpListener, BoundListener), Error> {
-    let resolve = |source| Error::Resolve {
-        host: spec.host.clone(),
-        port: spec.port,
-        source,
-    };
+    let resolve = |source| Error::Resolve { host: spec.host.clone(), port: spec.port, source };
     let address = (spec.host.as_str(), spec.port)
         .to_socket_addrs()
         .map_err(resolve)?
         .next()
         .ok_or_else(|| resolve(io::Error::other("the name has no address")))?;
-    listen(address).map_err(|source| Error::Bind {
-        address: address.to_string(),
-        source,
-    })
+    listen(address).map_err(|source| Error::Bind { address: address.to_string(), source })
 }
 
 fn listen(address: SocketAddr) -> io::Result<(TcpListener, BoundListener)> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // Without it a restart waits a minute for the old connections' TIME_WAIT.
     socket.set_reuse_address(true)?;
     if address.is_ipv6() {

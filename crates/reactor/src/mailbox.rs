@@ -172,11 +172,7 @@ mod tests {
         Mailboxes::new(boxes).take(1, &mut taken);
         let mut events = Events::with_capacity(8);
         polls[0].poll(&mut events, None).unwrap();
-        assert_eq!(
-            events.iter().count(),
-            1,
-            "shard 0 is rung when there is room"
-        );
+        assert_eq!(events.iter().count(), 1, "shard 0 is rung when there is room");
         assert!(!poster.any_above(10, 0));
     }
 }

@@ -63,18 +63,8 @@ pub(crate) enum Flushed {
 
 impl<O> Outlet<O> {
     pub(crate) fn new(id: ConnectionId, fd: RawFd, limits: Limits, outbound: O) -> Self {
-        let state = State {
-            ring: Ring::default(),
-            fd: Some(fd),
-            dirty: false,
-            outbound,
-        };
-        Self {
-            id,
-            limits,
-            blocked: AtomicBool::new(false),
-            state: Mutex::new(state),
-        }
+        let state = State { ring: Ring::default(), fd: Some(fd), dirty: false, outbound };
+        Self { id, limits, blocked: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
     /// Whose write side this is.
@@ -246,22 +236,14 @@ mod tests {
     }
 
     fn limits(soft: usize, max: usize) -> Limits {
-        Limits {
-            connections_max: 1,
-            out_bytes_soft: soft,
-            out_bytes_max: max,
-        }
+        Limits { connections_max: 1, out_bytes_soft: soft, out_bytes_max: max }
     }
 
     #[test]
     fn first_append_of_a_turn_flushes_and_others_ride_along() {
         let (ours, mut theirs) = pair();
-        let outlet = Outlet::new(
-            ConnectionId::new(0, 0, 0),
-            ours.as_raw_fd(),
-            limits(1 << 20, 1 << 20),
-            (),
-        );
+        let outlet =
+            Outlet::new(ConnectionId::new(0, 0, 0), ours.as_raw_fd(), limits(1 << 20, 1 << 20), ());
         let mut pool = BufferPool::default();
         let (first, must_flush) = outlet.append(&mut pool, |guard| guard.push(b"one "));
         assert_eq!((first, must_flush), (Ok(()), true));
@@ -277,12 +259,8 @@ mod tests {
     #[test]
     fn reader_that_never_reads_hits_its_own_ceiling() {
         let (ours, theirs) = pair();
-        let outlet = Outlet::new(
-            ConnectionId::new(0, 0, 0),
-            ours.as_raw_fd(),
-            limits(1 << 16, 1 << 20),
-            (),
-        );
+        let outlet =
+            Outlet::new(ConnectionId::new(0, 0, 0), ours.as_raw_fd(), limits(1 << 16, 1 << 20), ());
         let mut pool = BufferPool::default();
         let block = [7; 1 << 14];
         let mut refused = false;
@@ -305,12 +283,8 @@ mod tests {
     #[test]
     fn nothing_is_written_after_close() {
         let (ours, theirs) = pair();
-        let outlet = Outlet::new(
-            ConnectionId::new(0, 0, 0),
-            ours.as_raw_fd(),
-            limits(1 << 20, 1 << 20),
-            (),
-        );
+        let outlet =
+            Outlet::new(ConnectionId::new(0, 0, 0), ours.as_raw_fd(), limits(1 << 20, 1 << 20), ());
         let mut pool = BufferPool::default();
         outlet.close(&mut pool);
         drop(ours);

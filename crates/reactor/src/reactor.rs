@@ -46,10 +46,7 @@ impl Shared {
     }
 
     pub(crate) fn connections(&self) -> usize {
-        self.counters
-            .iter()
-            .map(|shard| shard.connections.load(Ordering::Relaxed))
-            .sum()
+        self.counters.iter().map(|shard| shard.connections.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -102,7 +99,8 @@ pub struct Totals {
 
 /// The running shards. Dropping it stops them.
 pub struct Reactor<S: Service> {
-    threads: Vec<JoinHandle<()>>,
+    /// Taken by the first who stops.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     shared: Arc<Shared>,
     mailboxes: Arc<[Mailbox<S::Mail>]>,
     listeners: Vec<BoundListener>,
@@ -118,10 +116,7 @@ impl<S: Service> Reactor<S> {
         mut make: impl FnMut(u16) -> S,
         on_failure: &OnFailure,
     ) -> Result<Self, Error> {
-        assert!(
-            (1..=SHARDS_MAX).contains(&spec.shards),
-            "the caller validates the shard count"
-        );
+        assert!((1..=SHARDS_MAX).contains(&spec.shards), "the caller validates the shard count");
         let mut bound = Vec::new();
         let mut sockets = Vec::new();
         for listener in &spec.listeners {
@@ -134,9 +129,7 @@ impl<S: Service> Reactor<S> {
         let mut boxes = Vec::new();
         for shard in 0..spec.shards {
             let poll = Poll::new().map_err(setup(shard))?;
-            boxes.push(Mailbox::new(
-                Waker::new(poll.registry(), WAKER).map_err(setup(shard))?,
-            ));
+            boxes.push(Mailbox::new(Waker::new(poll.registry(), WAKER).map_err(setup(shard))?));
             polls.push(poll);
         }
         let mailboxes: Arc<[Mailbox<S::Mail>]> = boxes.into();
@@ -154,26 +147,14 @@ impl<S: Service> Reactor<S> {
                 .partition(|(index, _)| index % usize::from(spec.shards) == usize::from(shard));
             sockets = rest;
             let turn = Turn::new(shard, spec.limits, Mailboxes::new(Arc::clone(&mailboxes)));
-            let loop_ = Shard::new(
-                poll,
-                spec.clock,
-                Arc::clone(&shared),
-                turn,
-                make(shard),
-                mine,
-            );
+            let loop_ = Shard::new(poll, spec.clock, Arc::clone(&shared), turn, make(shard), mine);
             shards.push(loop_.map_err(setup(shard))?);
         }
-        let mut reactor = Self {
-            threads: Vec::new(),
-            shared,
-            mailboxes,
-            listeners: bound,
-        };
+        let reactor = Self { threads: Mutex::default(), shared, mailboxes, listeners: bound };
         for (index, shard) in (0..).zip(shards) {
             let name = format!("quantumqtt-{index}");
             let thread = spawn(name, Arc::clone(on_failure), move || shard.run());
-            reactor.threads.push(thread.map_err(setup(index))?);
+            reactor.threads.lock().push(thread.map_err(setup(index))?);
         }
         Ok(reactor)
     }
@@ -206,15 +187,13 @@ impl<S: Service> Reactor<S> {
     pub fn drain(&self, within: Duration) -> bool {
         let until = Instant::now() + within;
         self.send_all(|| Envelope::Drain);
-        self.shared
-            .drained
-            .wait_all(self.shared.counters.len(), until)
+        self.shared.drained.wait_all(self.shared.counters.len(), until)
     }
 
-    /// Cut every socket and end every thread.
-    pub fn stop(&mut self) {
+    /// Cut every socket and end every thread; a drain in progress returns at once.
+    pub fn stop(&self) {
         self.send_all(|| Envelope::Stop);
-        for thread in self.threads.drain(..) {
+        for thread in std::mem::take(&mut *self.threads.lock()) {
             // A panic was reported through `on_failure` when it happened.
             let _ = thread.join();
         }
@@ -238,9 +217,7 @@ impl<S: Service> Reactor<S> {
 
 impl<S: Service> std::fmt::Debug for Reactor<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reactor")
-            .field("listeners", &self.listeners)
-            .finish_non_exhaustive()
+        f.debug_struct("Reactor").field("listeners", &self.listeners).finish_non_exhaustive()
     }
 }
 

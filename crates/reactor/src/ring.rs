@@ -107,10 +107,7 @@ impl Ring {
         let mask = self.storage.len() - 1;
         let at = self.head & mask;
         let first = self.len().min(self.storage.len() - at);
-        (
-            &self.storage[at..at + first],
-            &self.storage[..self.len() - first],
-        )
+        (&self.storage[at..at + first], &self.storage[..self.len() - first])
     }
 
     /// Both halves as one vectored write.
@@ -121,10 +118,7 @@ impl Ring {
 
     /// Forget `bytes` from the front: the socket has taken them.
     pub fn consume(&mut self, bytes: usize, pool: &mut BufferPool) {
-        assert!(
-            bytes <= self.len(),
-            "a socket cannot take more than it was given"
-        );
+        assert!(bytes <= self.len(), "a socket cannot take more than it was given");
         self.head += bytes;
         if self.is_empty() {
             self.clear(pool);
@@ -197,11 +191,7 @@ mod tests {
         ring.push(&[2; 200], &mut pool);
         assert_eq!(ring.capacity(), 4096);
         let (front, back) = ring.halves();
-        assert_eq!(
-            (front.len(), back.len()),
-            (97, 104),
-            "the tail wraps to 104"
-        );
+        assert_eq!((front.len(), back.len()), (97, 104), "the tail wraps to 104");
     }
 
     #[test]

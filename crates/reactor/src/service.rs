@@ -205,15 +205,9 @@ impl<S: Service> Turn<S> {
     }
 }
 
-#[expect(
-    clippy::missing_fields_in_debug,
-    reason = "buffers and inboxes say nothing to a reader"
-)]
+#[expect(clippy::missing_fields_in_debug, reason = "buffers and inboxes say nothing to a reader")]
 impl<S: Service> fmt::Debug for Turn<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turn")
-            .field("shard", &self.shard)
-            .field("now_ms", &self.now_ms)
-            .finish()
+        f.debug_struct("Turn").field("shard", &self.shard).field("now_ms", &self.now_ms).finish()
     }
 }

@@ -91,13 +91,8 @@ impl<S: Service> Shard<S> {
         let mut doors = Vec::new();
         for (index, mut listener) in listeners {
             let token = Token(WAKER.0 - 1 - doors.len());
-            poll.registry()
-                .register(&mut listener, token, Interest::READABLE)?;
-            doors.push(Door {
-                listener,
-                index,
-                knock_ms: None,
-            });
+            poll.registry().register(&mut listener, token, Interest::READABLE)?;
+            doors.push(Door { listener, index, knock_ms: None });
         }
         let connections = Connections::new(turn.shard);
         Ok(Self {
@@ -144,8 +139,7 @@ impl<S: Service> Shard<S> {
             self.serve_ready();
         }
         self.serve_deadlines();
-        self.service
-            .on_turn_end(&mut self.turn, &mut self.connections);
+        self.service.on_turn_end(&mut self.turn, &mut self.connections);
         self.close_what_is_over();
         self.flush_dirty();
         // Flushing may find broken sockets; their goodbye must not wait for the next event.
@@ -171,9 +165,7 @@ impl<S: Service> Shard<S> {
         let doors = self.doors.iter().filter_map(|door| door.knock_ms).min();
         let wake_ms = [self.wheel.next_due_ms(), self.service.next_wake_ms(), doors];
         let wake_ms = wake_ms.into_iter().flatten().min()?;
-        Some(Duration::from_millis(
-            wake_ms.saturating_sub(self.clock.now_ms()),
-        ))
+        Some(Duration::from_millis(wake_ms.saturating_sub(self.clock.now_ms())))
     }
 
     /// Remember what the kernel said; serving comes later, in a fair order.
@@ -211,10 +203,7 @@ impl<S: Service> Shard<S> {
     fn open_doors(&mut self) {
         let now_ms = self.turn.now_ms;
         for at in 0..self.doors.len() {
-            if self.doors[at]
-                .knock_ms
-                .is_none_or(|knock_ms| knock_ms > now_ms)
-            {
+            if self.doors[at].knock_ms.is_none_or(|knock_ms| knock_ms > now_ms) {
                 continue;
             }
             let mut arrived = Vec::new();
@@ -241,19 +230,13 @@ impl<S: Service> Shard<S> {
         if shard == self.turn.shard {
             self.adopt(stream, listener);
         } else {
-            self.turn
-                .mailboxes
-                .post(shard, Envelope::Socket(stream, listener));
+            self.turn.mailboxes.post(shard, Envelope::Socket(stream, listener));
         }
     }
 
     fn adopt(&mut self, mut stream: TcpStream, listener: usize) {
         let full = self.shared.connections() >= self.turn.limits.connections_max;
-        let Some(id) = self
-            .connections
-            .next_id()
-            .filter(|_| !full && !self.draining)
-        else {
+        let Some(id) = self.connections.next_id().filter(|_| !full && !self.draining) else {
             count(&self.counters().refused_full, 1);
             return;
         };
@@ -262,27 +245,12 @@ impl<S: Service> Shard<S> {
         let _ = stream.set_nodelay(true);
         let interest = Interest::READABLE | Interest::WRITABLE;
         let token = Token(id.to_bits() as usize);
-        if self
-            .poll
-            .registry()
-            .register(&mut stream, token, interest)
-            .is_err()
-        {
+        if self.poll.registry().register(&mut stream, token, interest).is_err() {
             return;
         }
         let outbound = S::Outbound::default();
-        let outlet = Arc::new(Outlet::new(
-            id,
-            stream.as_raw_fd(),
-            self.turn.limits,
-            outbound,
-        ));
-        let accepted = Accepted {
-            id,
-            outlet: Arc::clone(&outlet),
-            peer,
-            listener,
-        };
+        let outlet = Arc::new(Outlet::new(id, stream.as_raw_fd(), self.turn.limits, outbound));
+        let accepted = Accepted { id, outlet: Arc::clone(&outlet), peer, listener };
         let connection = self.service.on_open(&mut self.turn, accepted);
         let slot = Slot {
             stream,
@@ -303,9 +271,7 @@ impl<S: Service> Shard<S> {
     }
 
     fn note_connection_count(&self) {
-        self.counters()
-            .connections
-            .store(self.connections.len(), Ordering::Relaxed);
+        self.counters().connections.store(self.connections.len(), Ordering::Relaxed);
     }
 
     fn take_mail(&mut self) {
@@ -314,8 +280,7 @@ impl<S: Service> Shard<S> {
         for envelope in mail.drain(..) {
             match envelope {
                 Envelope::Mail(mail) => {
-                    self.service
-                        .on_mail(&mut self.turn, &mut self.connections, mail);
+                    self.service.on_mail(&mut self.turn, &mut self.connections, mail);
                 }
                 Envelope::Socket(stream, listener) => self.adopt(stream, listener),
                 Envelope::Close(id, cause) => self.turn.closing.push((id, cause)),
@@ -387,11 +352,7 @@ impl<S: Service> Shard<S> {
             return;
         };
         let in_leftover = !slot.leftover.is_empty();
-        let bytes = if in_leftover {
-            &slot.leftover[..]
-        } else {
-            &self.read_buffer[..total]
-        };
+        let bytes = if in_leftover { &slot.leftover[..] } else { &self.read_buffer[..total] };
         let Consumed { bytes: used, then } =
             self.service.on_bytes(&mut self.turn, connection, bytes);
         if in_leftover {
@@ -401,8 +362,7 @@ impl<S: Service> Shard<S> {
                 slot.leftover.drain(..used);
             }
         } else {
-            slot.leftover
-                .extend_from_slice(&self.read_buffer[used..total]);
+            slot.leftover.extend_from_slice(&self.read_buffer[used..total]);
         }
         match then {
             Then::Continue => {}
@@ -533,9 +493,7 @@ impl<S: Service> Shard<S> {
                     if id.shard() == self.turn.shard {
                         self.turn.closing.push((id, cause));
                     } else {
-                        self.turn
-                            .mailboxes
-                            .post(id.shard(), Envelope::Close(id, cause));
+                        self.turn.mailboxes.post(id.shard(), Envelope::Close(id, cause));
                     }
                 }
             }
@@ -547,8 +505,7 @@ impl<S: Service> Shard<S> {
         for id in self.connections.ids() {
             let slot = self.connections.slot_mut(id);
             if let Some(connection) = slot.and_then(|slot| slot.connection.take()) {
-                self.service
-                    .on_closed(&mut self.turn, connection, CloseCause::Stopping);
+                self.service.on_closed(&mut self.turn, connection, CloseCause::Stopping);
             }
             self.cut(id);
         }
@@ -593,10 +550,7 @@ fn read_once<S: Service>(slot: &mut Slot<S>, buffer: &mut [u8]) -> ReadOnce {
             // A full buffer may have left bytes behind. After a short read the kernel has nothing,
             // and will tell of more; but an end it has told of already must be read too.
             slot.readable = fresh == room || slot.read_closed;
-            ReadOnce::Bytes {
-                total: kept + fresh,
-                fresh,
-            }
+            ReadOnce::Bytes { total: kept + fresh, fresh }
         }
         Err(error) => match error.kind() {
             io::ErrorKind::WouldBlock => {

@@ -21,18 +21,12 @@ pub(crate) struct Wheel {
 
 impl Wheel {
     pub(crate) fn new(now_ms: u64) -> Self {
-        Self {
-            slots: vec![Vec::new(); SLOTS as usize],
-            next_tick: now_ms / TICK_MS,
-            count: 0,
-        }
+        Self { slots: vec![Vec::new(); SLOTS as usize], next_tick: now_ms / TICK_MS, count: 0 }
     }
 
     /// Look at `id` no later than `at_ms` (rounded up to a tick); returns when that will be.
     pub(crate) fn insert(&mut self, id: ConnectionId, at_ms: u64) -> u64 {
-        let tick = at_ms
-            .div_ceil(TICK_MS)
-            .clamp(self.next_tick, self.next_tick + SLOTS - 1);
+        let tick = at_ms.div_ceil(TICK_MS).clamp(self.next_tick, self.next_tick + SLOTS - 1);
         self.slots[(tick % SLOTS) as usize].push(id);
         self.count += 1;
         tick * TICK_MS

@@ -42,10 +42,7 @@ impl Service for Echo {
         if let Some(idle_ms) = self.idle_ms {
             turn.set_deadline(accepted.id, turn.now_ms() + idle_ms);
         }
-        Line {
-            id: accepted.id,
-            outlet: accepted.outlet,
-        }
+        Line { id: accepted.id, outlet: accepted.outlet }
     }
 
     fn on_bytes(&mut self, turn: &mut Turn<Self>, line: &mut Line, bytes: &[u8]) -> Consumed {
@@ -56,16 +53,10 @@ impl Service for Echo {
             match text {
                 b"bye\n" => {
                     turn.write(&line.outlet, |out| out.push(b"bye\n")).unwrap();
-                    return Consumed {
-                        bytes: used,
-                        then: Then::Close(CloseCause::Service(7)),
-                    };
+                    return Consumed { bytes: used, then: Then::Close(CloseCause::Service(7)) };
                 }
                 b"pause\n" => {
-                    return Consumed {
-                        bytes: used,
-                        then: Then::Pause,
-                    };
+                    return Consumed { bytes: used, then: Then::Pause };
                 }
                 b"wake\n" => (0..self.shards).for_each(|shard| turn.post(shard, Mail::Wake)),
                 _ => {
@@ -74,10 +65,7 @@ impl Service for Echo {
                 }
             }
         }
-        Consumed {
-            bytes: used,
-            then: Then::Continue,
-        }
+        Consumed { bytes: used, then: Then::Continue }
     }
 
     fn on_deadline(&mut self, _: &mut Turn<Self>, _: &mut Line) -> Deadline {
@@ -99,18 +87,13 @@ impl Service for Echo {
 
     fn on_drain(&mut self, turn: &mut Turn<Self>, lines: &mut Connections<Self>) {
         for (id, line) in lines.iter_mut() {
-            turn.write(&line.outlet, |out| out.push(b"leaving\n"))
-                .unwrap();
+            turn.write(&line.outlet, |out| out.push(b"leaving\n")).unwrap();
             turn.close(id, CloseCause::Service(8));
         }
     }
 
     fn on_closed(&mut self, turn: &mut Turn<Self>, line: Line, cause: CloseCause) {
-        assert_eq!(
-            line.id.shard(),
-            turn.shard(),
-            "a connection dies where it lived"
-        );
+        assert_eq!(line.id.shard(), turn.shard(), "a connection dies where it lived");
         self.closed.lock().unwrap().push((turn.shard(), cause));
     }
 
@@ -128,29 +111,14 @@ fn start(shards: u16, connections_max: usize, idle_ms: Option<u64>) -> World {
     let closed = Seen::default();
     let spec = ReactorSpec {
         shards,
-        listeners: vec![ListenerSpec {
-            host: "127.0.0.1".to_owned(),
-            port: 0,
-        }],
-        limits: Limits {
-            connections_max,
-            out_bytes_soft: 1 << 20,
-            out_bytes_max: 1 << 24,
-        },
+        listeners: vec![ListenerSpec { host: "127.0.0.1".to_owned(), port: 0 }],
+        limits: Limits { connections_max, out_bytes_soft: 1 << 20, out_bytes_max: 1 << 24 },
         clock: Clock::start(),
     };
     let seen = Arc::clone(&closed);
-    let make = move |_| Echo {
-        closed: Arc::clone(&seen),
-        shards,
-        idle_ms,
-        owed: Vec::new(),
-    };
+    let make = move |_| Echo { closed: Arc::clone(&seen), shards, idle_ms, owed: Vec::new() };
     let on_failure: quantumqtt_reactor::OnFailure = Arc::new(|words| panic!("{words}"));
-    World {
-        reactor: Reactor::start(&spec, make, &on_failure).unwrap(),
-        closed,
-    }
+    World { reactor: Reactor::start(&spec, make, &on_failure).unwrap(), closed }
 }
 
 impl World {
@@ -160,9 +128,7 @@ impl World {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address()).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         stream
     }
 }
@@ -174,11 +140,7 @@ fn expect(stream: &mut TcpStream, text: &[u8]) {
 }
 
 fn expect_end(stream: &mut TcpStream) {
-    assert_eq!(
-        stream.read(&mut [0; 16]).unwrap(),
-        0,
-        "the other side has closed"
-    );
+    assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0, "the other side has closed");
 }
 
 // req: DP-01
@@ -227,17 +189,10 @@ fn paused_connection_keeps_its_bytes_and_goes_on() {
     let world = start(1, 100, None);
     let (mut quiet, mut other) = (world.connect(), world.connect());
     quiet.write_all(b"pause\nlater\n").unwrap();
-    quiet
-        .set_read_timeout(Some(Duration::from_millis(50)))
-        .unwrap();
+    quiet.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let silence = quiet.read(&mut [0; 16]).unwrap_err().kind();
-    assert!(matches!(
-        silence,
-        ErrorKind::WouldBlock | ErrorKind::TimedOut
-    ));
-    quiet
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    assert!(matches!(silence, ErrorKind::WouldBlock | ErrorKind::TimedOut));
+    quiet.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     other.write_all(b"wake\n").unwrap();
     expect(&mut quiet, b"later\n");
 }
@@ -245,7 +200,7 @@ fn paused_connection_keeps_its_bytes_and_goes_on() {
 // req: DP-33
 #[test]
 fn drain_says_goodbye_and_ends_in_time() {
-    let mut world = start(2, 100, None);
+    let world = start(2, 100, None);
     let mut streams: Vec<TcpStream> = (0..6).map(|_| world.connect()).collect();
     for stream in &mut streams {
         stream.write_all(b"hello\n").unwrap();
@@ -259,10 +214,7 @@ fn drain_says_goodbye_and_ends_in_time() {
     });
     assert!(world.reactor.drain(Duration::from_secs(10)));
     reading.join().unwrap();
-    assert!(
-        TcpStream::connect(world.address()).is_err(),
-        "nobody listens any more"
-    );
+    assert!(TcpStream::connect(world.address()).is_err(), "nobody listens any more");
     world.reactor.stop();
     assert_eq!(world.reactor.totals().connections, 0);
     assert_eq!(world.closed.lock().unwrap().len(), 6);
@@ -309,23 +261,11 @@ fn taken_port_is_named() {
             host: "127.0.0.1".to_owned(),
             port: world.address().port(),
         }],
-        limits: Limits {
-            connections_max: 1,
-            out_bytes_soft: 1,
-            out_bytes_max: 1,
-        },
+        limits: Limits { connections_max: 1, out_bytes_soft: 1, out_bytes_max: 1 },
         clock: Clock::start(),
     };
-    let make = |_| Echo {
-        closed: Seen::default(),
-        shards: 1,
-        idle_ms: None,
-        owed: Vec::new(),
-    };
+    let make = |_| Echo { closed: Seen::default(), shards: 1, idle_ms: None, owed: Vec::new() };
     let on_failure: quantumqtt_reactor::OnFailure = Arc::new(|words| panic!("{words}"));
     let refused = Reactor::start(&spec, make, &on_failure).unwrap_err();
-    assert_eq!(
-        refused.to_string(),
-        format!("cannot listen on {}", world.address())
-    );
+    assert_eq!(refused.to_string(), format!("cannot listen on {}", world.address()));
 }

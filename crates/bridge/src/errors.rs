@@ -1,0 +1,87 @@
+//! Native errors as the exceptions that were born in `quantumqtt.errors`.
+//!
+//! Every variant is mapped by name; a new one does not compile until it has its place here.
+
+use pyo3::PyErr;
+use pyo3::exceptions::PyValueError;
+use quantumqtt_node::StartError;
+use quantumqtt_topics::{FilterError, TopicError};
+
+pyo3::import_exception!(quantumqtt.errors, ConfigError);
+pyo3::import_exception!(quantumqtt.errors, InternalError);
+pyo3::import_exception!(quantumqtt.errors, LocalProtocolError);
+pyo3::import_exception!(quantumqtt.errors, TransportError);
+
+/// The message of an error and of everything that caused it.
+fn words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(": ");
+        words.push_str(&error.to_string());
+        cause = error.source();
+    }
+    words
+}
+
+pub(crate) fn from_start(error: &StartError) -> PyErr {
+    use quantumqtt_reactor::Error;
+    let said = words(error);
+    match error {
+        StartError::Config(_) => ConfigError::new_err((said,)),
+        StartError::Bell(_) => {
+            let hint = "raise the limit of open files (ulimit -n)";
+            TransportError::new_err((said, hint))
+        }
+        StartError::Reactor(Error::Resolve { .. }) => {
+            let hint = "listen on an address of this machine, for example 127.0.0.1 or 0.0.0.0";
+            TransportError::new_err((said, hint))
+        }
+        StartError::Reactor(Error::Bind { source, .. }) => {
+            TransportError::new_err((said, bind_hint(source)))
+        }
+        StartError::Reactor(Error::Setup { .. }) => {
+            let hint = "raise the limit of open files (ulimit -n) or start fewer shards";
+            TransportError::new_err((said, hint))
+        }
+    }
+}
+
+fn bind_hint(source: &std::io::Error) -> &'static str {
+    match source.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "another program listens there: stop it or choose another port (0 takes a free one)"
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need privileges: choose a higher port"
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            "the address is not one of this machine: try 127.0.0.1 or 0.0.0.0"
+        }
+        _ => "check the listen address",
+    }
+}
+
+/// The MQTT 5 code of a bad filter.
+const TOPIC_FILTER_INVALID: u8 = 0x8F;
+/// The MQTT 5 code of a bad topic name.
+const TOPIC_NAME_INVALID: u8 = 0x90;
+
+pub(crate) fn from_filter(error: FilterError) -> PyErr {
+    let hint = "see section 4.7 of the MQTT standard";
+    LocalProtocolError::new_err((error.to_string(), hint, TOPIC_FILTER_INVALID))
+}
+
+pub(crate) fn from_topic(error: TopicError) -> PyErr {
+    let hint = "see section 4.7 of the MQTT standard";
+    LocalProtocolError::new_err((error.to_string(), hint, TOPIC_NAME_INVALID))
+}
+
+pub(crate) fn empty_ring() -> PyErr {
+    PyValueError::new_err("a ring has at least one bucket")
+}
+
+/// A call that came after the node's end, or before its beginning.
+pub(crate) fn not_running() -> PyErr {
+    InternalError::new_err(("the node does not run", "call start() once, and nothing after stop()"))
+}

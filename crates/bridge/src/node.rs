@@ -1,0 +1,134 @@
+//! A node in Python's hands.
+//!
+//! The lock guards the only thing that changes, whether the node runs. It is never held while
+//! something blocks: `drain` waits on a second reference, `stop` takes the node out first and so
+//! ends a drain early. After a fork the child has the memory but not the threads, so it gets an error instead of
+//! a node that never answers.
+
+use std::process;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+use quantumqtt_node::Node as NativeNode;
+
+use crate::errors::{from_start, not_running};
+use crate::event::Event;
+use crate::spec::NodeSpec;
+use crate::statistics::Statistics;
+
+/// A listener after binding.
+#[pyclass(frozen, get_all, module = "quantumqtt._core")]
+#[derive(Debug)]
+pub(crate) struct BoundListener {
+    name: String,
+    host: String,
+    port: u16,
+}
+
+/// One broker node.
+#[pyclass(frozen, module = "quantumqtt._core")]
+pub(crate) struct Node {
+    spec: NodeSpec,
+    running: Mutex<Option<Running>>,
+}
+
+#[derive(Clone)]
+struct Running {
+    node: Arc<NativeNode>,
+    /// The process that has the threads.
+    pid: u32,
+}
+
+impl Node {
+    fn running(&self) -> PyResult<Running> {
+        let running = self.running.lock().clone();
+        running.filter(|running| running.pid == process::id()).ok_or_else(not_running)
+    }
+}
+
+#[pymethods]
+impl Node {
+    #[new]
+    fn new(spec: &NodeSpec) -> Self {
+        Self { spec: spec.clone(), running: Mutex::new(None) }
+    }
+
+    fn start(&self, py: Python<'_>) -> PyResult<Vec<BoundListener>> {
+        let spec = self.spec.0.clone();
+        let started = py.detach(move || NativeNode::start(&spec));
+        let node = started.map_err(|error| from_start(&error))?;
+        let bound = node.listeners().iter().zip(&self.spec.0.listeners);
+        let bound = bound
+            .map(|(bound, spec)| BoundListener {
+                name: spec.name.clone(),
+                host: bound.address.ip().to_string(),
+                port: bound.address.port(),
+            })
+            .collect();
+        let running = Running { node: Arc::new(node), pid: process::id() };
+        let mut slot = self.running.lock();
+        if slot.is_some() {
+            return Err(not_running());
+        }
+        *slot = Some(running);
+        Ok(bound)
+    }
+
+    fn event_fd(&self) -> PyResult<i32> {
+        Ok(self.running()?.node.event_fd())
+    }
+
+    #[pyo3(signature = (count_max=1024))]
+    fn poll_events(&self, py: Python<'_>, count_max: usize) -> PyResult<Vec<Event>> {
+        let events = self.running()?.node.poll_events(count_max);
+        let config = &self.spec.0;
+        let tenant: Py<PyString> = PyString::intern(py, &config.tenant).unbind();
+        let wrap = |event: quantumqtt_node::Event| {
+            let listener = event.listener.and_then(|at| config.listeners.get(at));
+            let listener = listener.map(|listener| listener.name.clone());
+            Event::new(event, tenant.clone_ref(py), listener)
+        };
+        Ok(events.into_iter().map(wrap).collect())
+    }
+
+    fn answer_admissions(&self, verdicts: Vec<(u64, u8)>) -> PyResult<()> {
+        self.running()?.node.answer_admissions(&verdicts);
+        Ok(())
+    }
+
+    fn statistics(&self) -> PyResult<Statistics> {
+        Ok(Statistics(self.running()?.node.statistics()))
+    }
+
+    fn drain(&self, py: Python<'_>, deadline_ms: u64) -> PyResult<bool> {
+        let running = self.running()?;
+        Ok(py.detach(|| running.node.drain(Duration::from_millis(deadline_ms))))
+    }
+
+    fn stop(&self, py: Python<'_>) {
+        let running = self.running.lock().take();
+        let Some(running) = running else { return };
+        if running.pid == process::id() {
+            py.detach(|| running.node.stop());
+        } else {
+            // The threads stayed with the parent: joining them here would wait for ever.
+            std::mem::forget(running);
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let Some(running) = self.running.lock().take() else {
+            return;
+        };
+        if running.pid == process::id() {
+            running.node.stop();
+        } else {
+            std::mem::forget(running);
+        }
+    }
+}

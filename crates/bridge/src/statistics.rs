@@ -1,0 +1,70 @@
+//! A snapshot of the node's counters, as Python reads it.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use quantumqtt_node::Statistics as NativeStatistics;
+
+/// A frozen snapshot; the only thing exporters read.
+#[pyclass(frozen, module = "quantumqtt._core")]
+#[derive(Debug)]
+pub(crate) struct Statistics(pub(crate) NativeStatistics);
+
+macro_rules! getters {
+    ($($name:ident: $type:ty,)*) => {
+        #[pymethods]
+        impl Statistics {
+            $(#[getter]
+            fn $name(&self) -> $type {
+                self.0.$name
+            })*
+
+            #[getter]
+            fn publishes_received_total(&self) -> (u64, u64, u64) {
+                self.0.publishes_received_total.into()
+            }
+
+            #[getter]
+            fn publishes_sent_total(&self) -> (u64, u64, u64) {
+                self.0.publishes_sent_total.into()
+            }
+
+            #[getter]
+            fn drops_total<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                by_reason(py, &self.0.drops_total)
+            }
+
+            #[getter]
+            fn closes_total<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                by_reason(py, &self.0.closes_total)
+            }
+
+            #[getter]
+            fn refusals_total<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                by_reason(py, &self.0.refusals_total)
+            }
+        }
+    };
+}
+
+getters! {
+    uptime_ms: u64,
+    connections: u64,
+    connections_total: u64,
+    connections_refused_full_total: u64,
+    sessions_stored: u64,
+    subscriptions: u64,
+    bytes_received_total: u64,
+    bytes_sent_total: u64,
+    entries_applied_total: u64,
+    commands_applied_total: u64,
+    events_merged_total: u64,
+    shards: u16,
+}
+
+fn by_reason<'py>(py: Python<'py>, counts: &[(&'static str, u64)]) -> PyResult<Bound<'py, PyDict>> {
+    let by_reason = PyDict::new(py);
+    for (reason, count) in counts {
+        by_reason.set_item(reason, count)?;
+    }
+    Ok(by_reason)
+}

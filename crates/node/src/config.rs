@@ -1,0 +1,107 @@
+//! What a node must be told before it starts, and whether that can work.
+
+use quantumqtt_reactor::SHARDS_MAX;
+
+use crate::limits::PARTITIONS_MAX;
+
+/// Where to listen and who may come in by this door.
+#[derive(Debug, Clone)]
+pub struct ListenerConfig {
+    /// How logs and metrics call it.
+    pub name: String,
+    /// An address or a name that resolves to one.
+    pub host: String,
+    /// 0 lets the kernel choose.
+    pub port: u16,
+    /// Whether a CONNECT that no one vouched for may pass.
+    pub allow_anonymous: bool,
+}
+
+/// Bounds the operator may set; `config/limits.py` explains each to them.
+#[derive(Debug, Clone, Copy)]
+#[expect(missing_docs, reason = "named and explained in config/limits.py, the operator's page")]
+pub struct NodeLimits {
+    pub packet_bytes_max: u32,
+    pub connect_timeout_ms: u64,
+    pub keep_alive_s_max: u16,
+    pub receive_maximum: u16,
+    pub session_expiry_s_max: u32,
+    pub topic_alias_max: u16,
+    pub subscriptions_max: u32,
+    pub offline_bytes_max: u64,
+    pub offline_count_max: u32,
+    pub out_buffer_bytes_soft: usize,
+    pub out_buffer_bytes_max: usize,
+    pub connections_max: usize,
+    pub event_queue_count_max: usize,
+    pub admission_timeout_ms: u64,
+}
+
+/// All that a node needs to know.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// Its number in the cluster; part of every entry's header.
+    pub node_id: u32,
+    /// The tenant whose clients come in by these listeners.
+    pub tenant: String,
+    /// Partitions of that tenant.
+    pub partitions: u32,
+    /// Shard threads.
+    pub shards: u16,
+    /// Doors.
+    pub listeners: Vec<ListenerConfig>,
+    /// Bounds.
+    pub limits: NodeLimits,
+    /// Whether a CONNECT that carries credentials, or may not be anonymous, is put to Python.
+    pub ask_admission: bool,
+}
+
+/// The configuration cannot work. Python validates first and says it better; this is the backstop.
+#[derive(Debug, thiserror::Error)]
+#[error("{key} cannot be {value}: {why}")]
+pub struct ConfigError {
+    /// Which field.
+    pub key: &'static str,
+    /// What it was.
+    pub value: String,
+    /// Why that cannot work.
+    pub why: &'static str,
+}
+
+impl NodeConfig {
+    /// Refuse what would fail or hang later.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let limits = &self.limits;
+        let refuse = |key, value: String, why| Err(ConfigError { key, value, why });
+        if self.shards == 0 || self.shards > SHARDS_MAX {
+            return refuse("shards", self.shards.to_string(), "there are 1 to 64 shards");
+        }
+        if self.partitions == 0 || self.partitions > PARTITIONS_MAX {
+            let why = "this version runs one partition per tenant";
+            return refuse("partitions", self.partitions.to_string(), why);
+        }
+        if self.listeners.is_empty() {
+            return refuse("listeners", "empty".to_owned(), "nobody could connect");
+        }
+        if limits.receive_maximum == 0 {
+            return refuse("limits.receive_maximum", "0".to_owned(), "MQTT forbids 0");
+        }
+        if limits.packet_bytes_max < 2 {
+            let value = limits.packet_bytes_max.to_string();
+            return refuse("limits.packet_bytes_max", value, "no packet is that small");
+        }
+        if limits.out_buffer_bytes_max < limits.packet_bytes_max as usize {
+            let value = limits.out_buffer_bytes_max.to_string();
+            let why = "the largest packet must fit into an output buffer";
+            return refuse("limits.out_buffer_bytes_max", value, why);
+        }
+        if limits.connect_timeout_ms == 0 || limits.admission_timeout_ms == 0 {
+            let why = "nobody connects in no time";
+            return refuse("limits.connect_timeout_ms", "0".to_owned(), why);
+        }
+        if limits.connections_max == 0 || limits.event_queue_count_max == 0 {
+            return refuse("limits.connections_max", "0".to_owned(), "nobody could connect");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! One client's connection, as its own shard keeps it.
+//!
+//! States go one way: `Fresh` (nothing but CONNECT may come) → `Opening` (CONNECT is accepted or
+//! not; reads are paused, so nothing comes) → `Connected` → closed, which is the connection's end
+//! and no state. Whatever is held for a rare case is boxed: most connections are idle and many.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use quantumqtt_machine::Origin;
+use quantumqtt_reactor::{ConnectionId, Outlet};
+use quantumqtt_wire::Version;
+
+use crate::connect::Opening;
+use crate::outbound::Outbound;
+use crate::will::Will;
+
+pub(crate) struct Connection {
+    pub(crate) id: ConnectionId,
+    pub(crate) outlet: Arc<Outlet<Outbound>>,
+    pub(crate) peer: SocketAddr,
+    pub(crate) listener: u16,
+    pub(crate) version: Version,
+    pub(crate) state: State,
+    pub(crate) session: Session,
+    pub(crate) client_id: Arc<str>,
+    /// One and a half keep-alive intervals; 0 when the client asked for none.
+    pub(crate) silence_ms_max: u64,
+    pub(crate) last_packet_ms: u64,
+    /// Acknowledged publishes of the client that we have not acknowledged yet.
+    pub(crate) unacknowledged: u16,
+    /// The expiry an MQTT 5 DISCONNECT asked for.
+    pub(crate) disconnect_expiry_s: Option<u32>,
+    /// Filters this connection has in the node's index.
+    pub(crate) filters: BTreeSet<Box<str>>,
+    pub(crate) rare: Option<Box<Rare>>,
+}
+
+/// What few connections need.
+#[derive(Default)]
+pub(crate) struct Rare {
+    /// The will of a transient session.
+    pub(crate) will: Option<Will>,
+    /// Open inbound QoS 2 exchanges of a transient session.
+    pub(crate) received_ids: BTreeSet<u16>,
+    /// Topic aliases the client has set.
+    pub(crate) aliases: BTreeMap<u16, Box<str>>,
+}
+
+pub(crate) enum State {
+    /// Accepted; CONNECT must come.
+    Fresh,
+    /// CONNECT came; somebody else must speak first.
+    Opening(Box<Opening>),
+    /// CONNACK is out.
+    Connected,
+}
+
+/// Where the session of a connection lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Session {
+    /// Here, on the connection.
+    Transient,
+    /// In the machine, under this epoch.
+    Stored {
+        /// The fence of this connection.
+        epoch: u64,
+        /// The life of the session.
+        incarnation: u64,
+    },
+}
+
+impl Connection {
+    pub(crate) fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    pub(crate) fn is_stored(&self) -> bool {
+        matches!(self.session, Session::Stored { .. })
+    }
+
+    /// Epoch and incarnation; both 0 for a transient session.
+    pub(crate) fn session_ids(&self) -> (u64, u64) {
+        match self.session {
+            Session::Transient => (0, 0),
+            Session::Stored { epoch, incarnation } => (epoch, incarnation),
+        }
+    }
+
+    pub(crate) fn origin(&self, node: u32) -> Origin {
+        Origin { node, shard: self.id.shard(), connection: self.id.to_bits() }
+    }
+}

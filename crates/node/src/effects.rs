@@ -1,0 +1,349 @@
+//! Carrying effects to where they happen.
+//!
+//! The shard that applied an entry executes what concerns no connection (`Append` is matched against
+//! transient subscribers right here, in log order) and sends the rest to the shards that own the
+//! connections, one mail per shard and turn, in order. An effect for a connection that is gone
+//! means nothing any more, with one exception: a session that was opened for it must be told that
+//! its connection is lost.
+
+use quantumqtt_machine::{
+    AckKind, Command, ConnectionLost, Deliver, Effect, Origin, Record, SessionEnded, SessionOpened,
+};
+use quantumqtt_reactor::{ConnectionId, Connections, Then, Turn};
+use quantumqtt_topics::Filter;
+use quantumqtt_wire::{
+    Ack, Packet, PacketId, Properties, Property, PropertyBlock, Publish, QoS, ReasonCode,
+};
+
+use crate::connection::{Connection, Session};
+use crate::deliver::{Audience, Outgoing, deliver, deliver_retained};
+use crate::packets::{write_packet, write_suback, write_unsuback};
+use crate::reasons::{CloseReason, DropReason, RefusalReason};
+use crate::shard::{Mail, RetainedFound, RetainedWanted, ShardService, close, go_on};
+
+/// The connection an effect is for; None when it is for nobody in particular.
+fn addressee(effect: &Effect) -> Option<Origin> {
+    match effect {
+        Effect::SessionOpened(opened) => Some(opened.origin),
+        Effect::OpenRefused { origin, .. }
+        | Effect::Acknowledge { origin, .. }
+        | Effect::Release { origin, .. } => Some(*origin),
+        Effect::Subscribed(subscribed) => Some(subscribed.origin),
+        Effect::Unsubscribed(unsubscribed) => Some(unsubscribed.origin),
+        Effect::Deliver(deliver) => Some(deliver.origin),
+        Effect::SessionEnded(ended) => ended.origin,
+        Effect::Append(_) => None,
+    }
+}
+
+impl ShardService {
+    /// Execute what an entry of a partition of ours came to.
+    pub(crate) fn dispatch(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connections: &mut Connections<Self>,
+        effects: &mut Vec<Effect>,
+    ) {
+        for effect in effects.drain(..) {
+            match &effect {
+                Effect::Append(record) => self.on_append(turn, record),
+                Effect::SessionOpened(opened) => {
+                    // Epoch 0: opened only to discard what was stored.
+                    let is_stored = opened.session_epoch != 0;
+                    self.shared.registry.set_stored(&opened.client_id, is_stored);
+                }
+                Effect::SessionEnded(ended) => {
+                    self.shared.registry.set_stored(&ended.client_id, false);
+                }
+                _ => {}
+            }
+            let Some(origin) = addressee(&effect) else {
+                continue;
+            };
+            if origin.shard == self.shard {
+                self.execute(turn, connections, effect);
+            } else if let Some(outbox) = self.effects_out.get_mut(usize::from(origin.shard)) {
+                outbox.push(effect);
+            }
+        }
+    }
+
+    /// A committed publish: its transient subscribers get it now.
+    fn on_append(&mut self, turn: &mut Turn<Self>, record: &Record) {
+        let publisher = record.publisher.map(|origin| ConnectionId::from_bits(origin.connection));
+        let message = &record.message;
+        if !record.captured {
+            let outgoing = Outgoing {
+                topic: &message.topic,
+                payload: &message.payload,
+                properties: stored_properties(&message.properties),
+                expiry_s: message.expiry_s,
+                qos: message.qos,
+                retain: record.retain,
+                publisher,
+            };
+            let routes = self.router.routes(&message.topic);
+            let cells = &self.shared.cells[usize::from(self.shard)];
+            let audience = Audience::TransientOnly;
+            deliver(&mut self.encoder, turn, cells, &routes, &outgoing, audience);
+        }
+        let waits_for_commit = record.retain && message.qos == QoS::AtMostOnce;
+        if let Some(id) = publisher.filter(|_| waits_for_commit) {
+            turn.post(id.shard(), Mail::ReadOn { connection: id });
+        }
+    }
+
+    /// Do to a connection of this shard what an effect says.
+    pub(crate) fn execute(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connections: &mut Connections<Self>,
+        effect: Effect,
+    ) {
+        let Some(origin) = addressee(&effect) else {
+            return;
+        };
+        let id = ConnectionId::from_bits(origin.connection);
+        let Some(connection) = connections.get_mut(id) else {
+            if let Effect::SessionOpened(opened) = effect {
+                self.give_back(turn, &opened);
+            }
+            return;
+        };
+        let then = match effect {
+            Effect::SessionOpened(opened) => self.on_session_opened(turn, connection, &opened),
+            Effect::OpenRefused { .. } => {
+                self.refuse(turn, connection, RefusalReason::IdentityMismatch)
+            }
+            Effect::Subscribed(subscribed) => {
+                for (filter, code) in subscribed.filters.iter().zip(&subscribed.codes) {
+                    if !code.is_error() {
+                        let id = filter.subscription_id;
+                        self.index_filter(connection, &filter.filter, filter.options, id);
+                    }
+                }
+                let codes: Vec<u8> = subscribed.codes.iter().map(|code| code.0).collect();
+                if let Some(packet_id) = PacketId::new(subscribed.packet_id) {
+                    let (outlet, version) = (&connection.outlet, connection.version);
+                    write_suback(turn, outlet, version, packet_id, &codes);
+                }
+                Then::Continue
+            }
+            Effect::Unsubscribed(unsubscribed) => {
+                for filter in &unsubscribed.filters {
+                    self.unindex_filter(connection, filter);
+                }
+                let codes: Vec<u8> = unsubscribed.codes.iter().map(|code| code.0).collect();
+                if let Some(packet_id) = PacketId::new(unsubscribed.packet_id) {
+                    let (outlet, version) = (&connection.outlet, connection.version);
+                    write_unsuback(turn, outlet, version, packet_id, &codes);
+                }
+                Then::Continue
+            }
+            Effect::Acknowledge { kind, packet_id, reason, .. } => {
+                acknowledge(turn, connection, kind, packet_id, reason);
+                Then::Continue
+            }
+            Effect::Deliver(deliver) => self.on_deliver(turn, connection, &deliver),
+            Effect::Release { packet_id, reason, .. } => {
+                if let Some(id) = PacketId::new(packet_id) {
+                    let packet = Packet::PubRel(Ack::with_reason(id, reason));
+                    write_packet(turn, &connection.outlet, connection.version, &packet);
+                }
+                Then::Continue
+            }
+            Effect::SessionEnded(ended) => on_session_ended(turn, connection, &ended),
+            Effect::Append(_) => Then::Continue,
+        };
+        go_on(turn, connection, then);
+    }
+
+    fn on_session_opened(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        opened: &SessionOpened,
+    ) -> Then {
+        let session = match opened.session_epoch {
+            0 => Session::Transient,
+            epoch => Session::Stored { epoch, incarnation: opened.incarnation },
+        };
+        let then = self.connected(turn, connection, session, opened.session_present);
+        for stored in &opened.subscriptions {
+            let id = stored.subscription_id;
+            self.index_filter(connection, &stored.filter, stored.options, id);
+        }
+        then
+    }
+
+    /// The session was opened for a connection that has left meanwhile.
+    fn give_back(&mut self, turn: &mut Turn<Self>, opened: &SessionOpened) {
+        if opened.session_epoch == 0 {
+            return;
+        }
+        let command = Command::ConnectionLost(ConnectionLost {
+            client_id: &opened.client_id,
+            session_epoch: opened.session_epoch,
+            fire_will: true,
+            expiry_s: None,
+        });
+        self.proposals.push(turn, &command);
+    }
+
+    fn on_deliver(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        deliver: &Deliver,
+    ) -> Then {
+        self.block.clear();
+        let stored = stored_properties(&deliver.message.properties);
+        fill_block(&mut self.block, stored, deliver.expiry_s, &deliver.subscription_ids);
+        let publish = Publish {
+            dup: deliver.dup,
+            qos: deliver.qos,
+            retain: deliver.retain,
+            topic: &deliver.message.topic,
+            packet_id: deliver.packet_id.and_then(PacketId::new),
+            properties: self.block.as_properties(),
+            payload: &deliver.message.payload,
+        };
+        self.bytes.clear();
+        if publish.encode(connection.version, &mut self.bytes).is_err() {
+            return Then::Continue;
+        }
+        let bytes = &self.bytes;
+        let outcome = turn.write(&connection.outlet, |out| {
+            if bytes.len() > out.outbound.packet_bytes_max as usize {
+                return Ok(false);
+            }
+            out.push(bytes).map(|()| true)
+        });
+        match outcome {
+            Ok(true) => self.cells().count_sent(deliver.qos),
+            // The machine counts it as in flight until the session ends: see docs/internals/status.
+            Ok(false) => self.cells().count_drop(DropReason::PacketTooLarge),
+            Err(_) => return close(turn, connection, CloseReason::SlowSubscriber),
+        }
+        Then::Continue
+    }
+
+    /// Find retained messages for a transient subscriber, on the shard that owns the partition.
+    pub(crate) fn find_retained(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: ConnectionId,
+        wanted: &[RetainedWanted],
+    ) {
+        let Some(partition) = &self.partition else {
+            return;
+        };
+        let mut found = Vec::new();
+        for wanted in wanted {
+            let Ok(filter) = Filter::parse(&wanted.filter) else {
+                continue;
+            };
+            for message in partition.machine().retained_matching(&filter, turn.now_ms()) {
+                found.push(RetainedFound {
+                    message,
+                    qos: wanted.qos,
+                    subscription_id: wanted.subscription_id,
+                });
+            }
+        }
+        if !found.is_empty() {
+            turn.post(connection.shard(), Mail::RetainedFound { connection, found });
+        }
+    }
+
+    /// Retained messages have come for a transient subscriber of this shard.
+    pub(crate) fn on_retained_found(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        found: &[RetainedFound],
+    ) {
+        let cells = &self.shared.cells[usize::from(self.shard)];
+        for found in found {
+            let message = Outgoing {
+                topic: &found.message.topic,
+                payload: &found.message.payload,
+                properties: stored_properties(&found.message.properties),
+                expiry_s: found.message.remaining_s(turn.now_ms()),
+                qos: found.message.qos.min(found.qos),
+                retain: true,
+                publisher: None,
+            };
+            let (outlet, version) = (&connection.outlet, connection.version);
+            let id = found.subscription_id;
+            deliver_retained(&mut self.encoder, turn, cells, outlet, version, &message, id);
+        }
+    }
+}
+
+/// The machine gave the session up.
+fn on_session_ended(
+    turn: &mut Turn<ShardService>,
+    connection: &Connection,
+    ended: &SessionEnded,
+) -> Then {
+    if connection.session_ids().0 != ended.session_epoch {
+        return Then::Continue; // an earlier life of this session
+    }
+    close(turn, connection, CloseReason::SessionEnded)
+}
+
+/// Answer a publisher; a failure an older client cannot hear ends its connection [WIRE-05].
+fn acknowledge(
+    turn: &mut Turn<ShardService>,
+    connection: &mut Connection,
+    kind: AckKind,
+    packet_id: u16,
+    reason: ReasonCode,
+) {
+    let Some(id) = PacketId::new(packet_id) else {
+        return;
+    };
+    if kind != AckKind::PubRec || reason.is_error() {
+        connection.unacknowledged = connection.unacknowledged.saturating_sub(1);
+    }
+    if reason.is_error()
+        && let Some(rare) = &mut connection.rare
+    {
+        rare.received_ids.remove(&packet_id);
+    }
+    let is_unspeakable = connection.version != quantumqtt_wire::Version::V5 && reason.is_error();
+    if is_unspeakable && kind != AckKind::PubComp {
+        return turn.close(connection.id, CloseReason::SessionEnded.into());
+    }
+    let ack = Ack::with_reason(id, reason);
+    let packet = match kind {
+        AckKind::PubAck => Packet::PubAck(ack),
+        AckKind::PubRec => Packet::PubRec(ack),
+        AckKind::PubComp => Packet::PubComp(ack),
+    };
+    write_packet(turn, &connection.outlet, connection.version, &packet);
+}
+
+/// Properties that were validated before they were stored.
+fn stored_properties(bytes: &[u8]) -> Properties<'_> {
+    Properties::from_forwardable(bytes).unwrap_or(Properties::EMPTY)
+}
+
+/// Forwardable properties plus what belongs to this delivery.
+pub(crate) fn fill_block(
+    block: &mut PropertyBlock,
+    forwardable: Properties<'_>,
+    expiry_s: Option<u32>,
+    subscription_ids: &[u32],
+) {
+    block.clear();
+    forwardable.forwardable(block);
+    // Neither can fail: the expiry is the only one, and identifiers came in as identifiers.
+    if let Some(expiry_s) = expiry_s {
+        let _ = block.push(Property::MessageExpiryInterval(expiry_s));
+    }
+    for &id in subscription_ids {
+        let _ = block.push(Property::SubscriptionId(id));
+    }
+}

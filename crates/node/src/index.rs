@@ -1,0 +1,142 @@
+//! Who is online and wants what: the volatile subscription index of the node.
+//!
+//! It holds every subscription of every *connected* session, transient or stored, and nothing of
+//! disconnected ones. QoS 0 is routed by it alone. Acknowledged messages are routed by it to
+//! transient sessions when they are committed; stored sessions get those from the machine, which
+//! has an index of its own, so routes say which kind they are (DESIGN §5, the two-index rule).
+//!
+//! Readers take the lock for a cache miss only: each shard keeps a route cache that is valid while
+//! the trie's generation stands still, and the generation is readable without the lock.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use quantumqtt_machine::SubscriptionOptions;
+use quantumqtt_reactor::{ConnectionId, Outlet};
+use quantumqtt_topics::{Filter, Matches, RouteCache, SubscriptionTrie};
+use quantumqtt_wire::Version;
+use smallvec::SmallVec;
+
+use crate::outbound::Outbound;
+
+/// One subscription of a connected session.
+#[derive(Debug, Clone)]
+pub(crate) struct Subscriber {
+    pub(crate) outlet: Arc<Outlet<Outbound>>,
+    pub(crate) version: Version,
+    /// Held by the machine: only QoS 0 is routed here.
+    pub(crate) is_stored: bool,
+    pub(crate) options: SubscriptionOptions,
+    pub(crate) subscription_id: Option<u32>,
+}
+
+/// Where a message of one topic goes for one session: its overlapping subscriptions made one.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    pub(crate) id: ConnectionId,
+    pub(crate) subscriber: Subscriber,
+    pub(crate) subscription_ids: SmallVec<[u32; 2]>,
+}
+
+/// The routes of one topic; shared between a cache and the turn that uses them.
+pub(crate) type Routes = Arc<[Route]>;
+
+type Trie = SubscriptionTrie<ConnectionId, Subscriber>;
+
+/// The subscriptions of all connected sessions of one tenant.
+#[derive(Debug, Default)]
+pub(crate) struct Index {
+    trie: RwLock<Trie>,
+    generation: AtomicU64,
+}
+
+impl Index {
+    pub(crate) fn subscribe(&self, filter: &Filter<'_>, id: ConnectionId, who: Subscriber) {
+        self.change(|trie| drop(trie.insert(filter, id, who)));
+    }
+
+    /// True when there was such a subscription.
+    pub(crate) fn unsubscribe(&self, filter: &Filter<'_>, id: ConnectionId) -> bool {
+        self.change(|trie| trie.remove(filter, id).is_some())
+    }
+
+    /// Forget a connection that is gone.
+    pub(crate) fn remove_all(&self, filters: &BTreeSet<Box<str>>, id: ConnectionId) {
+        if filters.is_empty() {
+            return;
+        }
+        self.change(|trie| {
+            for text in filters {
+                if let Ok(filter) = Filter::parse(text) {
+                    trie.remove(&filter, id);
+                }
+            }
+        });
+    }
+
+    fn change<R>(&self, change: impl FnOnce(&mut Trie) -> R) -> R {
+        let mut trie = self.trie.write();
+        let result = change(&mut trie);
+        // Published under the lock: whoever reads the new number finds the new trie.
+        self.generation.store(trie.generation(), Ordering::Release);
+        result
+    }
+
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+/// One shard's way into the index: its cache and its scratch lists.
+pub(crate) struct Router {
+    index: Arc<Index>,
+    cache: RouteCache<Routes>,
+    matches: Matches<ConnectionId, Subscriber>,
+}
+
+impl Router {
+    pub(crate) fn new(index: Arc<Index>) -> Self {
+        Self { index, cache: RouteCache::default(), matches: Matches::default() }
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Everybody online who wants `topic`, each once.
+    pub(crate) fn routes(&mut self, topic: &str) -> Routes {
+        let generation = self.index.generation();
+        if let Some(routes) = self.cache.get(topic, generation) {
+            return Arc::clone(routes);
+        }
+        let routes = self.match_afresh(topic);
+        // Stored under the generation read *before* matching: if the trie moved on meanwhile the
+        // entry is merely stale at once.
+        self.cache.put(topic, generation, Arc::clone(&routes));
+        routes
+    }
+
+    fn match_afresh(&mut self, topic: &str) -> Routes {
+        self.index.trie.read().matches(topic, &mut self.matches);
+        self.matches.by_subscriber().map(Route::from_overlapping).collect()
+    }
+}
+
+impl Route {
+    /// Overlapping subscriptions of one session yield one copy: the highest QoS, every identifier,
+    /// and the gentlest of the other options (X-28, [MQTT-3.3.4-2]).
+    fn from_overlapping(subscriptions: &[(ConnectionId, Subscriber)]) -> Self {
+        let (id, first) = &subscriptions[0];
+        let mut merged = first.clone();
+        for (_, other) in &subscriptions[1..] {
+            let (known, more) = (&mut merged.options, other.options);
+            known.qos = known.qos.max(more.qos);
+            known.no_local &= more.no_local;
+            known.retain_as_published |= more.retain_as_published;
+        }
+        let ids = subscriptions.iter().filter_map(|(_, subscriber)| subscriber.subscription_id);
+        Self { id: *id, subscriber: merged, subscription_ids: ids.collect() }
+    }
+}

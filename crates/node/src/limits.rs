@@ -1,0 +1,13 @@
+//! Bounds that are not the operator's to set, with the reason for each.
+
+/// Delivered QoS 1 and 2 messages a transient session may have waiting behind its window, and
+/// their bytes. Such a session dies with its connection, so a long queue only delays the bad news.
+pub(crate) const WAITING_COUNT_MAX: usize = 100_000;
+pub(crate) const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Open inbound QoS 2 exchanges of a transient session; the receive maximum we announce is lower
+/// or equal, so only a client that breaks the rules gets here.
+pub(crate) const RECEIVED_IDS_MAX: usize = 65_535;
+/// Names a client id may have in MQTT 3.1 [MQTT 3.1 §3.1].
+pub(crate) const V31_CLIENT_ID_CHARS: std::ops::RangeInclusive<usize> = 1..=23;
+/// Partitions until forwarding between partitions exists.
+pub(crate) const PARTITIONS_MAX: u32 = 1;

@@ -1,0 +1,184 @@
+//! The life of a node: start, watch, drain, stop.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quantumqtt_machine::{EntryHeader, Limits as MachineLimits, Machine};
+use quantumqtt_reactor::{
+    BoundListener, Clock, ConnectionId, Limits as ReactorLimits, ListenerSpec, OnFailure, Reactor,
+    ReactorSpec,
+};
+use quantumqtt_wire::ReasonCode;
+
+use crate::admission::Doors;
+use crate::config::{ConfigError, NodeConfig};
+use crate::events::{Event, EventKind, EventQueue};
+use crate::index::{Index, Router};
+use crate::partition::Partition;
+use crate::registry::Registry;
+use crate::shard::{Mail, ShardService, Shared};
+use crate::statistics::{ShardCells, Statistics};
+
+/// The tenant every embedded node has; a cluster numbers its tenants in the control plane's log.
+const DEFAULT_TENANT: u32 = 0;
+/// The only partition so far, and the shard that owns it.
+const PARTITION: u32 = 0;
+const PARTITION_OWNER: u16 = 0;
+
+/// A node could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It was told something impossible.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The kernel said no.
+    #[error(transparent)]
+    Reactor(#[from] quantumqtt_reactor::Error),
+    /// No descriptor for the event bell.
+    #[error("cannot make an eventfd")]
+    Bell(#[source] std::io::Error),
+}
+
+/// One running broker node. Dropping it stops it.
+#[derive(Debug)]
+pub struct Node {
+    reactor: Reactor<ShardService>,
+    shared: Arc<Shared>,
+    clock: Clock,
+    shards: u16,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("node_id", &self.node_id).finish_non_exhaustive()
+    }
+}
+
+impl Node {
+    /// Bind every listener and start every shard; either all of it or nothing.
+    pub fn start(config: &NodeConfig) -> Result<Self, StartError> {
+        config.validate()?;
+        let clock = Clock::start();
+        let limits = config.limits;
+        let shared = Arc::new(Shared {
+            node_id: config.node_id,
+            started_ms: clock.now_ms(),
+            limits,
+            registry: Registry::default(),
+            events: EventQueue::new(limits.event_queue_count_max).map_err(StartError::Bell)?,
+            cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
+        });
+        let spec = ReactorSpec {
+            shards: config.shards,
+            listeners: config.listeners.iter().map(listener_spec).collect(),
+            limits: ReactorLimits {
+                connections_max: limits.connections_max,
+                out_bytes_soft: limits.out_buffer_bytes_soft,
+                out_bytes_max: limits.out_buffer_bytes_max,
+            },
+            clock,
+        };
+        let doors = Doors {
+            allow_anonymous: config.listeners.iter().map(|door| door.allow_anonymous).collect(),
+            ask_python: config.ask_admission,
+        };
+        let index = Arc::new(Index::default());
+        let make = |shard| {
+            let partition = (shard == PARTITION_OWNER).then(|| new_partition(config));
+            let router = Router::new(Arc::clone(&index));
+            let (shared, doors) = (Arc::clone(&shared), doors.clone());
+            ShardService::new(shard, config.shards, shared, doors, router, partition)
+        };
+        let on_failure = failure_event(&shared, clock);
+        let reactor = Reactor::start(&spec, make, &on_failure)?;
+        Ok(Self { reactor, shared, clock, shards: config.shards })
+    }
+
+    /// Where it really listens, in the order of the configuration.
+    pub fn listeners(&self) -> &[BoundListener] {
+        self.reactor.listeners()
+    }
+
+    /// A descriptor that is readable while events wait; the node owns it.
+    pub fn event_fd(&self) -> RawFd {
+        self.shared.events.fd()
+    }
+
+    /// What happened since the last call, oldest first, without waiting.
+    pub fn poll_events(&self, count_max: usize) -> Vec<Event> {
+        self.shared.events.take(count_max)
+    }
+
+    /// Answers to `AdmissionWanted`, by ticket.
+    pub fn answer_admissions(&self, verdicts: &[(u64, u8)]) {
+        for &(ticket, code) in verdicts {
+            let connection = ConnectionId::from_bits(ticket);
+            if connection.shard() < self.shards {
+                let verdict = Mail::Verdict { connection, code: ReasonCode(code) };
+                self.reactor.post(connection.shard(), verdict);
+            }
+        }
+    }
+
+    /// What was counted so far.
+    pub fn statistics(&self) -> Statistics {
+        let totals = self.reactor.totals();
+        let mut statistics = Statistics {
+            uptime_ms: self.clock.uptime_ms(),
+            connections: totals.connections,
+            connections_total: totals.accepted,
+            connections_refused_full_total: totals.refused_full,
+            bytes_received_total: totals.bytes_received,
+            bytes_sent_total: totals.bytes_sent,
+            events_merged_total: self.shared.events.merged(),
+            shards: self.shards,
+            ..Statistics::default()
+        };
+        for cells in &self.shared.cells {
+            statistics.add_shard(cells);
+        }
+        statistics
+    }
+
+    /// Stop accepting, say goodbye, wait for the connections to close; true when all did in time.
+    pub fn drain(&self, within: Duration) -> bool {
+        self.reactor.drain(within)
+    }
+
+    /// Cut what is left and end every thread.
+    pub fn stop(&self) {
+        self.reactor.stop();
+    }
+}
+
+fn listener_spec(listener: &crate::config::ListenerConfig) -> ListenerSpec {
+    ListenerSpec { host: listener.host.clone(), port: listener.port }
+}
+
+fn new_partition(config: &NodeConfig) -> Partition {
+    let limits = MachineLimits {
+        queue_count_max: config.limits.offline_count_max,
+        queue_bytes_max: config.limits.offline_bytes_max,
+        subscriptions_max: config.limits.subscriptions_max,
+        ..MachineLimits::default()
+    };
+    let header = EntryHeader {
+        partition: PARTITION,
+        tenant: DEFAULT_TENANT,
+        routing_epoch: 1,
+        leader: config.node_id,
+        ..EntryHeader::default()
+    };
+    Partition::new(Machine::new(PARTITION, limits), header)
+}
+
+/// A dead shard is told to Python, which decides whether the process goes on.
+fn failure_event(shared: &Arc<Shared>, clock: Clock) -> OnFailure {
+    let shared = Arc::clone(shared);
+    Arc::new(move |words| {
+        let mut event = Event::new(EventKind::ShardFailed, clock.now_ms());
+        event.reason = Some(words.into());
+        shared.events.tell(event);
+    })
+}

@@ -1,0 +1,91 @@
+//! Small packets to a client, written through its outlet.
+
+use std::sync::Arc;
+
+use quantumqtt_reactor::{CloseCause, Outlet, Turn};
+use quantumqtt_wire::{
+    ConnAck, Disconnect, Packet, PacketId, Properties, ReasonCode, SubAck, UnsubAck, Version,
+};
+
+use crate::outbound::Outbound;
+use crate::reasons::CloseReason;
+use crate::shard::ShardService;
+
+impl From<CloseReason> for CloseCause {
+    fn from(reason: CloseReason) -> Self {
+        Self::Service(reason as u16)
+    }
+}
+
+/// Encode `packet` and queue it; false when it does not fit, which ends the connection.
+pub(crate) fn write_packet(
+    turn: &mut Turn<ShardService>,
+    outlet: &Arc<Outlet<Outbound>>,
+    version: Version,
+    packet: &Packet<'_>,
+) {
+    let mut bytes = Vec::with_capacity(64);
+    if packet.encode(version, &mut bytes).is_err() {
+        // Only text that we made ourselves could be too long, and we make none that is.
+        debug_assert!(false, "{packet:?} does not encode");
+        return;
+    }
+    if turn.write(outlet, |out| out.push(&bytes)).is_err() {
+        turn.close(outlet.id(), CloseReason::SlowSubscriber.into());
+    }
+}
+
+/// The last word to a client, in the form its version knows.
+pub(crate) fn write_disconnect(
+    turn: &mut Turn<ShardService>,
+    outlet: &Arc<Outlet<Outbound>>,
+    version: Version,
+    reason: CloseReason,
+) {
+    if version != Version::V5 {
+        return; // the server of MQTT 3 says nothing, it closes
+    }
+    if let Some(reason) = reason.disconnect_code() {
+        let packet = Disconnect { reason, properties: Properties::EMPTY };
+        write_packet(turn, outlet, version, &Packet::Disconnect(packet));
+    }
+}
+
+/// CONNACK that refuses; the caller closes.
+pub(crate) fn write_refusal(
+    turn: &mut Turn<ShardService>,
+    outlet: &Arc<Outlet<Outbound>>,
+    version: Version,
+    reason: ReasonCode,
+) {
+    let packet = ConnAck { session_present: false, reason, properties: Properties::EMPTY };
+    write_packet(turn, outlet, version, &Packet::ConnAck(packet));
+}
+
+/// SUBACK; MQTT 3.1 cannot say that a filter was refused, so there the connection ends.
+pub(crate) fn write_suback(
+    turn: &mut Turn<ShardService>,
+    outlet: &Arc<Outlet<Outbound>>,
+    version: Version,
+    packet_id: PacketId,
+    codes: &[u8],
+) {
+    if version == Version::V31 && codes.iter().any(|&code| ReasonCode(code).is_error()) {
+        return turn.close(outlet.id(), CloseReason::ProtocolError.into());
+    }
+    let packet = SubAck { packet_id, properties: Properties::EMPTY, codes };
+    write_packet(turn, outlet, version, &Packet::SubAck(packet));
+}
+
+/// UNSUBACK; its codes exist in MQTT 5 only.
+pub(crate) fn write_unsuback(
+    turn: &mut Turn<ShardService>,
+    outlet: &Arc<Outlet<Outbound>>,
+    version: Version,
+    packet_id: PacketId,
+    codes: &[u8],
+) {
+    let codes = if version == Version::V5 { codes } else { &[] };
+    let packet = UnsubAck { packet_id, properties: Properties::EMPTY, codes };
+    write_packet(turn, outlet, version, &Packet::UnsubAck(packet));
+}

@@ -1,0 +1,267 @@
+//! What a connected client publishes and acknowledges.
+//!
+//! QoS 0 goes straight from the read buffer to everybody online. The rest becomes a command: it is
+//! acknowledged and delivered when the entry it stands in is committed. A *retained* QoS 0 publish
+//! takes that way too, and its connection is not read until then, so that later messages of the
+//! same publisher cannot overtake it (DESIGN §4, Order).
+
+use std::borrow::Cow;
+
+use quantumqtt_machine::{AckKind as MachineAck, ClientAck, Command, PubRel, Source};
+use quantumqtt_reactor::{Then, Turn};
+use quantumqtt_wire::{Ack, AckKind, Packet, Publish, QoS, ReasonCode, Version};
+
+use crate::connection::Connection;
+use crate::deliver::{Audience, Outgoing, deliver};
+use crate::limits::RECEIVED_IDS_MAX;
+use crate::outbound::{Sent, on_puback, on_pubcomp, on_pubrec, send_waiting};
+use crate::packets::write_packet;
+use crate::reasons::CloseReason;
+use crate::shard::{ShardService, close};
+use crate::will::Will;
+
+impl ShardService {
+    pub(crate) fn on_publish(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        publish: &Publish<'_>,
+    ) -> Then {
+        self.cells().count_received(publish.qos);
+        let Ok(topic) = self.resolve_alias(connection, publish) else {
+            return close(turn, connection, CloseReason::TopicAliasInvalid);
+        };
+        let Some(packet_id) = publish.packet_id else {
+            return self.on_unacknowledged_publish(turn, connection, publish, &topic);
+        };
+        let is_exactly_once = publish.qos == QoS::ExactlyOnce;
+        if is_exactly_once && !connection.is_stored() {
+            let received_ids = &mut connection.rare().received_ids;
+            if received_ids.contains(&packet_id.get()) {
+                // Sent again before PUBREL: the same message, already taken [MQTT-4.3.3-10].
+                let packet = Packet::PubRec(Ack::success(packet_id));
+                write_packet(turn, &connection.outlet, connection.version, &packet);
+                return Then::Continue;
+            }
+            if received_ids.len() >= RECEIVED_IDS_MAX {
+                return close(turn, connection, CloseReason::ReceiveMaximumExceeded);
+            }
+            received_ids.insert(packet_id.get());
+        }
+        let may_send = self.shared.limits.receive_maximum;
+        if connection.version == Version::V5 && connection.unacknowledged >= may_send {
+            return close(turn, connection, CloseReason::ReceiveMaximumExceeded);
+        }
+        connection.unacknowledged = connection.unacknowledged.saturating_add(1);
+        self.propose_publish(turn, connection, publish, &topic);
+        Then::Continue
+    }
+
+    fn on_unacknowledged_publish(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) -> Then {
+        if publish.retain {
+            self.propose_publish(turn, connection, publish, topic);
+            return Then::Pause; // until it is committed
+        }
+        let message = Outgoing {
+            topic,
+            payload: publish.payload,
+            properties: publish.properties,
+            expiry_s: publish.properties.message_expiry_s(),
+            qos: QoS::AtMostOnce,
+            retain: false,
+            publisher: Some(connection.id),
+        };
+        self.route_now(turn, &message);
+        Then::Continue
+    }
+
+    /// Straight to everybody online.
+    fn route_now(&mut self, turn: &mut Turn<Self>, message: &Outgoing<'_>) {
+        let routes = self.router.routes(message.topic);
+        let cells = &self.shared.cells[usize::from(self.shard)];
+        deliver(&mut self.encoder, turn, cells, &routes, message, Audience::Everyone);
+    }
+
+    fn propose_publish(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        publish: &Publish<'_>,
+        topic: &str,
+    ) {
+        self.block.clear();
+        publish.properties.forwardable(&mut self.block);
+        let (session_epoch, incarnation) = connection.session_ids();
+        let command = Command::Publish(quantumqtt_machine::Publish {
+            origin: connection.origin(self.shared.node_id),
+            client_id: &connection.client_id,
+            session_epoch,
+            incarnation,
+            packet_id: publish.packet_id.map_or(0, quantumqtt_wire::PacketId::get),
+            qos: publish.qos,
+            retain: publish.retain,
+            dup: publish.dup,
+            captured: false,
+            source: Source::Mqtt,
+            expiry_s: publish.properties.message_expiry_s(),
+            topic,
+            properties: self.block.as_bytes(),
+            payload: publish.payload,
+        });
+        self.proposals.push(turn, &command);
+    }
+
+    /// The topic a publish means: its own, or the one its alias was set to [MQTT-3.3.2-12].
+    fn resolve_alias<'a>(
+        &self,
+        connection: &mut Connection,
+        publish: &Publish<'a>,
+    ) -> Result<Cow<'a, str>, ()> {
+        let Some(alias) = publish.properties.topic_alias() else {
+            return Ok(Cow::Borrowed(publish.topic));
+        };
+        if alias > self.shared.limits.topic_alias_max {
+            return Err(());
+        }
+        let aliases = &mut connection.rare().aliases;
+        if publish.topic.is_empty() {
+            let topic = aliases.get(&alias).ok_or(())?;
+            return Ok(Cow::Owned(topic.to_string()));
+        }
+        aliases.insert(alias, publish.topic.into());
+        Ok(Cow::Borrowed(publish.topic))
+    }
+
+    /// The will of a transient session whose connection is gone.
+    pub(crate) fn publish_will(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        will: &Will,
+    ) {
+        if will.qos == QoS::AtMostOnce && !will.retain {
+            let message = Outgoing {
+                topic: &will.topic,
+                payload: &will.payload,
+                properties: will.publish_properties(),
+                expiry_s: will.expiry_s,
+                qos: will.qos,
+                retain: false,
+                publisher: None,
+            };
+            return self.route_now(turn, &message);
+        }
+        let command = Command::Publish(quantumqtt_machine::Publish {
+            origin: connection.origin(self.shared.node_id),
+            client_id: &connection.client_id,
+            session_epoch: 0,
+            incarnation: 0,
+            packet_id: 0,
+            qos: will.qos,
+            retain: will.retain,
+            dup: false,
+            captured: false,
+            source: Source::Will,
+            expiry_s: will.expiry_s,
+            topic: &will.topic,
+            properties: &will.properties,
+            payload: &will.payload,
+        });
+        self.proposals.push(turn, &command);
+    }
+
+    /// PUBREL: the publisher lets its packet id go.
+    pub(crate) fn on_pubrel(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        ack: &Ack<'_>,
+    ) -> Then {
+        if connection.is_stored() {
+            let (session_epoch, _) = connection.session_ids();
+            let command = Command::PubRel(PubRel {
+                origin: connection.origin(self.shared.node_id),
+                client_id: &connection.client_id,
+                session_epoch,
+                packet_id: ack.packet_id.get(),
+            });
+            self.proposals.push(turn, &command);
+            return Then::Continue;
+        }
+        let was_open = connection.rare().received_ids.remove(&ack.packet_id.get());
+        let reason = if was_open { ReasonCode::SUCCESS } else { ReasonCode::PACKET_ID_NOT_FOUND };
+        connection.unacknowledged = connection.unacknowledged.saturating_sub(was_open.into());
+        let packet = Packet::PubComp(Ack::with_reason(ack.packet_id, reason));
+        write_packet(turn, &connection.outlet, connection.version, &packet);
+        Then::Continue
+    }
+
+    /// PUBACK, PUBREC or PUBCOMP: the client has something we sent.
+    pub(crate) fn on_client_ack(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        kind: AckKind,
+        ack: &Ack<'_>,
+    ) -> Then {
+        if connection.is_stored() {
+            self.propose_client_ack(turn, connection, kind, ack);
+            return Then::Continue;
+        }
+        let id = ack.packet_id;
+        let mut release = None;
+        let sent = turn.write(&connection.outlet, |out| {
+            // An id we do not know is the client's confusion, not a reason to cut it off: 3.x
+            // has no answer for it, and only PUBREC has one in MQTT 5.
+            match kind {
+                AckKind::PubAck => drop(on_puback(out, id)),
+                AckKind::PubComp => drop(on_pubcomp(out, id)),
+                AckKind::PubRec | AckKind::PubRel => {
+                    release = match on_pubrec(out, id, ack.reason.is_error()) {
+                        Ok(true) => Some(ReasonCode::SUCCESS),
+                        Ok(false) => None,
+                        Err(_) => Some(ReasonCode::PACKET_ID_NOT_FOUND),
+                    };
+                }
+            }
+            send_waiting(out)
+        });
+        if let Some(reason) = release {
+            let packet = Packet::PubRel(Ack::with_reason(id, reason));
+            write_packet(turn, &connection.outlet, connection.version, &packet);
+        }
+        match sent {
+            Sent::Taken => Then::Continue,
+            Sent::TooSlow => close(turn, connection, CloseReason::SlowSubscriber),
+        }
+    }
+
+    fn propose_client_ack(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        kind: AckKind,
+        ack: &Ack<'_>,
+    ) {
+        let kind = match kind {
+            AckKind::PubAck => MachineAck::PubAck,
+            AckKind::PubRec | AckKind::PubRel => MachineAck::PubRec,
+            AckKind::PubComp => MachineAck::PubComp,
+        };
+        let (session_epoch, _) = connection.session_ids();
+        let command = Command::ClientAck(ClientAck {
+            client_id: &connection.client_id,
+            session_epoch,
+            packet_id: ack.packet_id.get(),
+            kind,
+            reason: ack.reason,
+        });
+        self.proposals.push(turn, &command);
+    }
+}

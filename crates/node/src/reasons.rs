@@ -1,0 +1,172 @@
+//! Why something ended, was refused or was dropped: one name each, the same in metrics, events and
+//! logs, and the code an MQTT 5 client hears.
+
+use quantumqtt_wire::{DecodeError, ReasonCode};
+
+/// Declares an enum whose variants have a stable metric label.
+macro_rules! labelled {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $label:literal,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(u16)]
+        pub enum $name { $($(#[$doc])* $variant,)* }
+
+        impl $name {
+            /// Every reason, in declaration order: the index into counters.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The metric label and event reason; never changes.
+            pub const fn label(self) -> &'static str {
+                match self { $(Self::$variant => $label,)* }
+            }
+        }
+    };
+}
+
+labelled! {
+    /// Why a connection ended.
+    CloseReason {
+        /// The client said DISCONNECT.
+        Normal = "normal",
+        /// The client said DISCONNECT and asked for its will to be published.
+        WithWill = "disconnect_with_will",
+        /// The client closed the socket without a word.
+        PeerClosed = "peer_closed",
+        /// The socket broke.
+        SocketError = "socket_error",
+        /// No CONNECT within the time for it.
+        ConnectTimeout = "connect_timeout",
+        /// CONNECT was answered with a refusal.
+        Refused = "refused",
+        /// Silence for one and a half keep-alive intervals.
+        KeepAliveTimeout = "keep_alive_timeout",
+        /// Another connection opened the session.
+        TakenOver = "taken_over",
+        /// A packet that cannot be read.
+        MalformedPacket = "malformed_packet",
+        /// A packet that may not come now, or with such contents.
+        ProtocolError = "protocol_error",
+        /// A packet larger than announced.
+        PacketTooLarge = "packet_too_large",
+        /// More unacknowledged publishes than announced.
+        ReceiveMaximumExceeded = "receive_maximum_exceeded",
+        /// A topic alias that was never set, or above the announced maximum.
+        TopicAliasInvalid = "topic_alias_invalid",
+        /// A name no message can be published to.
+        TopicNameInvalid = "topic_name_invalid",
+        /// A filter nobody can subscribe to.
+        TopicFilterInvalid = "topic_filter_invalid",
+        /// It reads too slowly for what it asked to receive.
+        SlowSubscriber = "slow_subscriber",
+        /// The machine ended its session, for example over its limits.
+        SessionEnded = "session_ended",
+        /// The node drains.
+        Draining = "draining",
+        /// The node stopped without draining.
+        Stopping = "stopping",
+    }
+}
+
+impl CloseReason {
+    /// What an MQTT 5 client hears in DISCONNECT before the close; None when nothing is sent.
+    pub fn disconnect_code(self) -> Option<ReasonCode> {
+        Some(match self {
+            Self::KeepAliveTimeout => ReasonCode::KEEP_ALIVE_TIMEOUT,
+            Self::TakenOver => ReasonCode::SESSION_TAKEN_OVER,
+            Self::MalformedPacket => ReasonCode::MALFORMED_PACKET,
+            Self::ProtocolError => ReasonCode::PROTOCOL_ERROR,
+            Self::PacketTooLarge => ReasonCode::PACKET_TOO_LARGE,
+            Self::ReceiveMaximumExceeded => ReasonCode::RECEIVE_MAXIMUM_EXCEEDED,
+            Self::TopicAliasInvalid => ReasonCode::TOPIC_ALIAS_INVALID,
+            Self::TopicNameInvalid => ReasonCode::TOPIC_NAME_INVALID,
+            Self::TopicFilterInvalid => ReasonCode::TOPIC_FILTER_INVALID,
+            Self::SlowSubscriber | Self::SessionEnded => ReasonCode::QUOTA_EXCEEDED,
+            Self::Draining => ReasonCode::SERVER_SHUTTING_DOWN,
+            _ => return None,
+        })
+    }
+
+    /// Whether a will that is held for the connection is published.
+    ///
+    /// A drain is ours, not the client's failure: its will waits for the client's return.
+    pub fn fires_will(self) -> bool {
+        !matches!(self, Self::Normal | Self::Draining | Self::Stopping | Self::Refused)
+    }
+
+    pub(crate) fn from_index(index: u16) -> Self {
+        Self::ALL.get(usize::from(index)).copied().unwrap_or(Self::SocketError)
+    }
+}
+
+impl From<DecodeError> for CloseReason {
+    fn from(error: DecodeError) -> Self {
+        match error.reason_code() {
+            ReasonCode::PACKET_TOO_LARGE => Self::PacketTooLarge,
+            ReasonCode::PROTOCOL_ERROR => Self::ProtocolError,
+            ReasonCode::TOPIC_NAME_INVALID => Self::TopicNameInvalid,
+            ReasonCode::TOPIC_FILTER_INVALID => Self::TopicFilterInvalid,
+            ReasonCode::TOPIC_ALIAS_INVALID => Self::TopicAliasInvalid,
+            ReasonCode::RECEIVE_MAXIMUM_EXCEEDED => Self::ReceiveMaximumExceeded,
+            _ => Self::MalformedPacket,
+        }
+    }
+}
+
+labelled! {
+    /// Why a message did not reach a subscriber that it matched.
+    DropReason {
+        /// QoS 0, and the subscriber has too many bytes waiting.
+        SlowSubscriber = "slow_subscriber",
+        /// Larger than the subscriber accepts.
+        PacketTooLarge = "packet_too_large",
+    }
+}
+
+labelled! {
+    /// Why a CONNECT was refused.
+    RefusalReason {
+        /// A protocol name or level we do not speak.
+        UnsupportedVersion = "unsupported_version",
+        /// A client id the version does not allow.
+        ClientIdInvalid = "client_id_invalid",
+        /// Nobody vouched for it and the listener lets no one in anonymously.
+        AnonymousNotAllowed = "anonymous_not_allowed",
+        /// Python said no.
+        NotAuthorized = "not_authorized",
+        /// Python did not answer in time, or too many CONNECTs wait.
+        Busy = "busy",
+        /// The session under this id belongs to somebody else.
+        IdentityMismatch = "identity_mismatch",
+        /// An authentication method we do not have.
+        BadAuthenticationMethod = "bad_authentication_method",
+        /// A will that could never be published.
+        WillInvalid = "will_invalid",
+        /// CONNECT itself cannot be read.
+        Malformed = "malformed",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use quantumqtt_wire::PacketType;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_unique_and_indexes_come_back() {
+        let labels: BTreeSet<_> = CloseReason::ALL.iter().map(|reason| reason.label()).collect();
+        assert_eq!(labels.len(), CloseReason::ALL.len());
+        for &reason in CloseReason::ALL {
+            assert_eq!(CloseReason::from_index(reason as u16), reason);
+        }
+    }
+
+    #[test]
+    fn disconnect_codes_are_legal_in_disconnect() {
+        for code in CloseReason::ALL.iter().filter_map(|reason| reason.disconnect_code()) {
+            assert!(code.legal_in(PacketType::Disconnect), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! The MQTT service of one shard: packets in, commands and bytes out.
+//!
+//! A turn, seen from here: bytes become packets, packets become deliveries (QoS 0) or commands;
+//! at the turn's end the commands of this turn become one entry per partition, entries are applied
+//! where the partition lives, and effects leave for the connections. What is decided here about one
+//! connection stays here; what another shard must know travels as [`Mail`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use quantumqtt_machine::{Command, ConnectionLost, Effect, EntryBuilder, Message};
+use quantumqtt_reactor::{
+    Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Service, Then, Turn,
+};
+use quantumqtt_wire::{AckKind, Packet, PropertyBlock, QoS, ReasonCode, Version, decode, frame};
+
+use crate::admission::Doors;
+use crate::config::NodeLimits;
+use crate::connect::{Step, connection_event};
+use crate::connection::{Connection, Session, State};
+use crate::deliver::Encoder;
+use crate::events::{EventKind, EventQueue};
+use crate::index::Router;
+use crate::outbound::Outbound;
+use crate::packets::{write_disconnect, write_packet};
+use crate::partition::{CommitError, Partition};
+use crate::reasons::{CloseReason, RefusalReason};
+use crate::registry::Registry;
+use crate::statistics::ShardCells;
+
+/// What all shards of a node share.
+pub(crate) struct Shared {
+    pub(crate) node_id: u32,
+    pub(crate) started_ms: u64,
+    pub(crate) limits: NodeLimits,
+    pub(crate) registry: Registry,
+    pub(crate) events: EventQueue,
+    pub(crate) cells: Vec<ShardCells>,
+}
+
+/// What shards tell each other.
+pub(crate) enum Mail {
+    /// To a partition's owner: the commands a shard gathered in one turn.
+    Commands(Box<EntryBuilder>),
+    /// To the owner of sockets: what entries came to, in log order.
+    Effects(Vec<Effect>),
+    /// `claimer` wants the client id of `victim`.
+    TakeOver { victim: ConnectionId, claimer: ConnectionId },
+    /// The connection that had your client id is gone, and so is all it proposed.
+    Fenced { claimer: ConnectionId },
+    /// Python's answer.
+    Verdict { connection: ConnectionId, code: ReasonCode },
+    /// A retained QoS 0 publish is committed.
+    ReadOn { connection: ConnectionId },
+    /// To a partition's owner: a transient session subscribed.
+    RetainedWanted { connection: ConnectionId, wanted: Vec<RetainedWanted> },
+    /// And the answer.
+    RetainedFound { connection: ConnectionId, found: Vec<RetainedFound> },
+}
+
+/// Retained messages of one filter, as a transient session wants them.
+pub(crate) struct RetainedWanted {
+    pub(crate) filter: Box<str>,
+    pub(crate) qos: QoS,
+    pub(crate) subscription_id: Option<u32>,
+}
+
+/// One of them.
+pub(crate) struct RetainedFound {
+    pub(crate) message: Arc<Message>,
+    pub(crate) qos: QoS,
+    pub(crate) subscription_id: Option<u32>,
+}
+
+/// The commands of this turn, on their way to the partition.
+pub(crate) struct Proposals {
+    shard: u16,
+    /// The shard that owns the partition. One partition per tenant for now: the ring has one slot.
+    owner: u16,
+    gathering: Box<EntryBuilder>,
+    /// Entries to commit here at the turn's end, in order of arrival.
+    #[expect(clippy::vec_box, reason = "boxes are swapped with those that arrive by mail")]
+    to_commit: Vec<Box<EntryBuilder>>,
+}
+
+impl Proposals {
+    pub(crate) fn new(shard: u16, owner: u16) -> Self {
+        Self { shard, owner, gathering: Box::default(), to_commit: Vec::new() }
+    }
+
+    pub(crate) fn owner(&self) -> u16 {
+        self.owner
+    }
+
+    /// Add a command to this turn's entry.
+    pub(crate) fn push(&mut self, turn: &mut Turn<ShardService>, command: &Command<'_>) {
+        if self.gathering.is_full() {
+            self.hand_over(turn);
+        }
+        // Full was just ruled out, and a packet is far below an entry's ceiling.
+        let pushed = self.gathering.push(command);
+        assert!(pushed.is_ok(), "a fresh entry takes any command: {pushed:?}");
+    }
+
+    fn hand_over(&mut self, turn: &mut Turn<ShardService>) {
+        if self.gathering.is_empty() {
+            return;
+        }
+        let gathered = std::mem::take(&mut self.gathering);
+        if self.owner == self.shard {
+            self.to_commit.push(gathered);
+        } else {
+            turn.post(self.owner, Mail::Commands(gathered));
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.gathering.is_empty() && self.to_commit.is_empty()
+    }
+}
+
+pub(crate) struct ShardService {
+    pub(crate) shard: u16,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) doors: Doors,
+    pub(crate) router: Router,
+    pub(crate) encoder: Encoder,
+    pub(crate) proposals: Proposals,
+    /// The partition, on the shard that owns it.
+    pub(crate) partition: Option<Partition>,
+    /// Effects for connections of other shards, by shard.
+    pub(crate) effects_out: Vec<Vec<Effect>>,
+    effects: Vec<Effect>,
+    /// Claimers whose predecessor was closed in this turn, and those where that was a turn ago.
+    fences_new: Vec<ConnectionId>,
+    fences_owed: Vec<ConnectionId>,
+    /// Scratch: properties and bytes of the packet at hand.
+    pub(crate) block: PropertyBlock,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl ShardService {
+    pub(crate) fn new(
+        shard: u16,
+        shards: u16,
+        shared: Arc<Shared>,
+        doors: Doors,
+        router: Router,
+        partition: Option<Partition>,
+    ) -> Self {
+        Self {
+            shard,
+            shared,
+            doors,
+            router,
+            encoder: Encoder::default(),
+            proposals: Proposals::new(shard, 0),
+            partition,
+            effects_out: (0..shards).map(|_| Vec::new()).collect(),
+            effects: Vec::new(),
+            fences_new: Vec::new(),
+            fences_owed: Vec::new(),
+            block: PropertyBlock::new(),
+            bytes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn cells(&self) -> &ShardCells {
+        &self.shared.cells[usize::from(self.shard)]
+    }
+
+    fn on_packet(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        packet: &Packet<'_>,
+    ) -> Then {
+        match (&connection.state, packet) {
+            (State::Fresh, Packet::Connect(connect)) => self.on_connect(turn, connection, connect),
+            // Anything else before CONNECT is no MQTT client [MQTT-3.1.0-1]; CONNECT comes once.
+            (State::Fresh, _) => Then::Close(CloseReason::ProtocolError.into()),
+            (State::Opening(_), _) | (State::Connected, Packet::Connect(_)) => {
+                close(turn, connection, CloseReason::ProtocolError)
+            }
+            (State::Connected, _) => self.on_connected_packet(turn, connection, packet),
+        }
+    }
+
+    fn on_connected_packet(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        packet: &Packet<'_>,
+    ) -> Then {
+        match packet {
+            Packet::Publish(publish) => self.on_publish(turn, connection, publish),
+            Packet::PubAck(ack) => self.on_client_ack(turn, connection, AckKind::PubAck, ack),
+            Packet::PubRec(ack) => self.on_client_ack(turn, connection, AckKind::PubRec, ack),
+            Packet::PubComp(ack) => self.on_client_ack(turn, connection, AckKind::PubComp, ack),
+            Packet::PubRel(ack) => self.on_pubrel(turn, connection, ack),
+            Packet::Subscribe(subscribe) => self.on_subscribe(turn, connection, subscribe),
+            Packet::Unsubscribe(unsubscribe) => self.on_unsubscribe(turn, connection, unsubscribe),
+            Packet::PingReq => {
+                write_packet(turn, &connection.outlet, connection.version, &Packet::PingResp);
+                Then::Continue
+            }
+            Packet::Disconnect(disconnect) => {
+                connection.disconnect_expiry_s = disconnect.properties.session_expiry_s();
+                if connection.disconnect_expiry_s.is_some_and(|expiry_s| expiry_s > 0)
+                    && !connection.is_stored()
+                {
+                    // Nothing was stored, so nothing can begin to be [MQTT-3.14.2-2].
+                    return close(turn, connection, CloseReason::ProtocolError);
+                }
+                let with_will = disconnect.reason != ReasonCode::SUCCESS;
+                let reason = if with_will { CloseReason::WithWill } else { CloseReason::Normal };
+                Then::Close(reason.into())
+            }
+            // Only servers send these, and AUTH needs a method we do not have.
+            Packet::Connect(_)
+            | Packet::ConnAck(_)
+            | Packet::SubAck(_)
+            | Packet::UnsubAck(_)
+            | Packet::PingResp
+            | Packet::Auth(_) => close(turn, connection, CloseReason::ProtocolError),
+        }
+    }
+
+    /// Bytes that are no packet: the client hears why if it can, and goes.
+    fn on_malformed(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        error: quantumqtt_wire::DecodeError,
+    ) -> Then {
+        if !matches!(connection.state, State::Fresh) {
+            return close(turn, connection, error.into());
+        }
+        if error.reason_code() == ReasonCode::UNSUPPORTED_PROTOCOL_VERSION {
+            // Speak as 3.1.1 to whoever is older than 5, and as 5 to the future [MQTT-3.1.2-2].
+            connection.version = Version::V311;
+            return self.refuse(turn, connection, RefusalReason::UnsupportedVersion);
+        }
+        self.note_refusal(turn.now_ms(), connection, RefusalReason::Malformed);
+        Then::Close(CloseReason::from(error).into())
+    }
+
+    /// Commit what was gathered here and what came by mail, and carry out what it comes to.
+    fn commit(&mut self, turn: &mut Turn<Self>, connections: &mut Connections<Self>) {
+        let Some(mut partition) = self.partition.take() else {
+            return;
+        };
+        let mut effects = std::mem::take(&mut self.effects);
+        let now_ms = turn.now_ms();
+        for mut builder in std::mem::take(&mut self.proposals.to_commit) {
+            let commands = must_apply(partition.commit(&mut builder, now_ms, &mut effects));
+            self.cells().count_entry(commands);
+            self.dispatch(turn, connections, &mut effects);
+        }
+        let ticked = must_apply(partition.tick(now_ms, &mut effects));
+        if ticked > 0 {
+            self.cells().count_entry(ticked);
+            self.dispatch(turn, connections, &mut effects);
+        }
+        let stored = partition.machine().statistics();
+        self.cells().set_stored(stored.sessions, stored.subscriptions);
+        self.effects = effects;
+        self.partition = Some(partition);
+    }
+}
+
+/// Say goodbye as the version allows, and close.
+pub(crate) fn close(
+    turn: &mut Turn<ShardService>,
+    connection: &Connection,
+    reason: CloseReason,
+) -> Then {
+    if matches!(connection.state, State::Connected) {
+        write_disconnect(turn, &connection.outlet, connection.version, reason);
+    }
+    Then::Close(reason.into())
+}
+
+/// Act on a `Then` outside of `on_bytes`, where the reactor cannot.
+pub(crate) fn go_on(turn: &mut Turn<ShardService>, connection: &Connection, then: Then) {
+    match then {
+        Then::Close(cause) => turn.close(connection.id, cause),
+        Then::Pause => {}
+        Then::Continue => {
+            if matches!(connection.state, State::Connected) {
+                turn.resume_reads(connection.id);
+            }
+        }
+    }
+}
+
+/// A log that cannot be applied means that this state would diverge: stop the node, do not guess.
+fn must_apply(outcome: Result<u64, CommitError>) -> u64 {
+    match outcome {
+        Ok(commands) => commands,
+        Err(error) => panic!("committed entry cannot be applied: {error}"),
+    }
+}
+
+impl Service for ShardService {
+    type Connection = Connection;
+    type Outbound = Outbound;
+    type Mail = Mail;
+
+    fn on_open(&mut self, turn: &mut Turn<Self>, accepted: Accepted<Outbound>) -> Connection {
+        turn.set_deadline(accepted.id, turn.now_ms() + self.shared.limits.connect_timeout_ms);
+        Connection {
+            id: accepted.id,
+            outlet: accepted.outlet,
+            peer: accepted.peer,
+            listener: accepted.listener as u16,
+            version: Version::V311,
+            state: State::Fresh,
+            session: Session::Transient,
+            client_id: Arc::from(""),
+            silence_ms_max: 0,
+            last_packet_ms: turn.now_ms(),
+            unacknowledged: 0,
+            disconnect_expiry_s: None,
+            filters: BTreeSet::new(),
+            rare: None,
+        }
+    }
+
+    fn on_bytes(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        bytes: &[u8],
+    ) -> Consumed {
+        let body_bytes_max = self.shared.limits.packet_bytes_max as usize;
+        connection.last_packet_ms = turn.now_ms();
+        let mut used = 0;
+        loop {
+            let rest = &bytes[used..];
+            let frame = match frame::peek(rest, body_bytes_max) {
+                Ok(Some(frame)) if rest.len() >= frame.total() => frame,
+                Ok(_) => {
+                    return Consumed { bytes: used, then: Then::Continue };
+                }
+                Err(error) => {
+                    let then = self.on_malformed(turn, connection, error);
+                    return Consumed { bytes: used, then };
+                }
+            };
+            let body = &rest[frame.header_bytes..frame.total()];
+            used += frame.total();
+            let then = match decode(connection.version, &frame, body) {
+                Ok(packet) => self.on_packet(turn, connection, &packet),
+                Err(error) => self.on_malformed(turn, connection, error),
+            };
+            if then != Then::Continue {
+                return Consumed { bytes: used, then };
+            }
+        }
+    }
+
+    fn on_deadline(&mut self, turn: &mut Turn<Self>, connection: &mut Connection) -> Deadline {
+        match &connection.state {
+            State::Fresh => Deadline::Close(CloseReason::ConnectTimeout.into()),
+            State::Opening(opening) if opening.step == Step::Verdict => {
+                match self.refuse(turn, connection, RefusalReason::Busy) {
+                    Then::Close(cause) => Deadline::Close(cause),
+                    Then::Continue | Then::Pause => Deadline::None,
+                }
+            }
+            // A fence or the machine always answers; no timer may go ahead of them.
+            State::Opening(_) => Deadline::None,
+            State::Connected => {
+                let silent_until = connection.last_packet_ms + connection.silence_ms_max;
+                if connection.silence_ms_max == 0 {
+                    Deadline::None
+                } else if turn.now_ms() < silent_until {
+                    Deadline::At(silent_until)
+                } else {
+                    close(turn, connection, CloseReason::KeepAliveTimeout);
+                    Deadline::Close(CloseReason::KeepAliveTimeout.into())
+                }
+            }
+        }
+    }
+
+    fn on_mail(&mut self, turn: &mut Turn<Self>, connections: &mut Connections<Self>, mail: Mail) {
+        match mail {
+            Mail::Commands(builder) => self.proposals.to_commit.push(builder),
+            Mail::Effects(effects) => {
+                for effect in effects {
+                    self.execute(turn, connections, effect);
+                }
+            }
+            Mail::TakeOver { victim, claimer } => {
+                if let Some(connection) = connections.get_mut(victim) {
+                    let then = close(turn, connection, CloseReason::TakenOver);
+                    go_on(turn, connection, then);
+                }
+                self.fences_new.push(claimer);
+            }
+            Mail::Fenced { claimer } => {
+                if let Some(connection) = connections.get_mut(claimer) {
+                    let then = self.open(turn, connection);
+                    go_on(turn, connection, then);
+                }
+            }
+            Mail::Verdict { connection, code } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    let then = self.on_verdict(turn, connection, code);
+                    go_on(turn, connection, then);
+                }
+            }
+            Mail::ReadOn { connection } => turn.resume_reads(connection),
+            Mail::RetainedWanted { connection, wanted } => {
+                self.find_retained(turn, connection, &wanted);
+            }
+            Mail::RetainedFound { connection, found } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    self.on_retained_found(turn, connection, &found);
+                }
+            }
+        }
+    }
+
+    fn on_turn_end(&mut self, turn: &mut Turn<Self>, connections: &mut Connections<Self>) {
+        self.proposals.hand_over(turn);
+        // Connections are closed after a turn's end. So what a predecessor left behind (its lost
+        // connection, its will) was handed over just now if it was closed a turn ago.
+        for claimer in self.fences_owed.drain(..) {
+            turn.post(claimer.shard(), Mail::Fenced { claimer });
+        }
+        std::mem::swap(&mut self.fences_owed, &mut self.fences_new);
+        self.commit(turn, connections);
+        for (shard, effects) in (0..).zip(&mut self.effects_out) {
+            if !effects.is_empty() {
+                turn.post(shard, Mail::Effects(std::mem::take(effects)));
+            }
+        }
+    }
+
+    fn on_drain(&mut self, turn: &mut Turn<Self>, connections: &mut Connections<Self>) {
+        for (_, connection) in connections.iter_mut() {
+            let then = close(turn, connection, CloseReason::Draining);
+            go_on(turn, connection, then);
+        }
+    }
+
+    fn on_closed(&mut self, turn: &mut Turn<Self>, mut connection: Connection, cause: CloseCause) {
+        let reason = match cause {
+            CloseCause::PeerClosed => CloseReason::PeerClosed,
+            CloseCause::SocketError => CloseReason::SocketError,
+            CloseCause::Service(index) => CloseReason::from_index(index),
+            CloseCause::Stopping => CloseReason::Stopping,
+        };
+        self.cells().count_close(reason);
+        self.router.index().remove_all(&connection.filters, connection.id);
+        self.shared.registry.release(&connection.client_id, connection.id);
+        if !matches!(connection.state, State::Connected) {
+            return; // if a session is being opened for it, `give_back` returns it
+        }
+        let will = connection.rare.as_mut().and_then(|rare| rare.will.take());
+        match connection.session {
+            Session::Stored { epoch, .. } => {
+                let command = Command::ConnectionLost(ConnectionLost {
+                    client_id: &connection.client_id,
+                    session_epoch: epoch,
+                    fire_will: reason.fires_will(),
+                    expiry_s: connection.disconnect_expiry_s,
+                });
+                self.proposals.push(turn, &command);
+            }
+            Session::Transient => {
+                if let Some(will) = will.filter(|_| reason.fires_will()) {
+                    self.publish_will(turn, &connection, &will);
+                }
+            }
+        }
+        let mut event = connection_event(EventKind::SessionClosed, turn.now_ms(), &connection);
+        event.session_epoch = Some(connection.session_ids().0);
+        event.reason = Some(reason.label().into());
+        self.shared.events.tell(event);
+    }
+
+    fn next_wake_ms(&self) -> Option<u64> {
+        if !self.proposals.is_idle() || !self.fences_owed.is_empty() {
+            return Some(0);
+        }
+        self.partition.as_ref()?.machine().next_deadline_ms()
+    }
+}

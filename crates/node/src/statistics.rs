@@ -1,0 +1,127 @@
+//! What a node counts. Each shard writes its own cells; a snapshot sums them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quantumqtt_wire::QoS;
+
+use crate::reasons::{CloseReason, DropReason, RefusalReason};
+
+/// The cells of one shard: written by its thread only, so a plain add is enough.
+#[derive(Debug)]
+pub(crate) struct ShardCells {
+    received: [AtomicU64; 3],
+    sent: [AtomicU64; 3],
+    entries: AtomicU64,
+    commands: AtomicU64,
+    drops: Vec<AtomicU64>,
+    closes: Vec<AtomicU64>,
+    refusals: Vec<AtomicU64>,
+    subscriptions: AtomicU64,
+    sessions_stored: AtomicU64,
+}
+
+fn cells(count: usize) -> Vec<AtomicU64> {
+    (0..count).map(|_| AtomicU64::new(0)).collect()
+}
+
+fn add(cell: &AtomicU64, more: u64) {
+    cell.store(cell.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+impl Default for ShardCells {
+    fn default() -> Self {
+        Self {
+            received: Default::default(),
+            sent: Default::default(),
+            entries: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            drops: cells(DropReason::ALL.len()),
+            closes: cells(CloseReason::ALL.len()),
+            refusals: cells(RefusalReason::ALL.len()),
+            subscriptions: AtomicU64::new(0),
+            sessions_stored: AtomicU64::new(0),
+        }
+    }
+}
+
+impl ShardCells {
+    pub(crate) fn count_received(&self, qos: QoS) {
+        add(&self.received[qos as usize], 1);
+    }
+
+    pub(crate) fn count_sent(&self, qos: QoS) {
+        add(&self.sent[qos as usize], 1);
+    }
+
+    pub(crate) fn count_entry(&self, commands: u64) {
+        add(&self.entries, 1);
+        add(&self.commands, commands);
+    }
+
+    pub(crate) fn count_drop(&self, reason: DropReason) {
+        add(&self.drops[reason as usize], 1);
+    }
+
+    pub(crate) fn count_close(&self, reason: CloseReason) {
+        add(&self.closes[reason as usize], 1);
+    }
+
+    pub(crate) fn count_refusal(&self, reason: RefusalReason) {
+        add(&self.refusals[reason as usize], 1);
+    }
+
+    /// Gauges of the partitions this shard owns.
+    pub(crate) fn set_stored(&self, sessions: u64, subscriptions: u64) {
+        self.sessions_stored.store(sessions, Ordering::Relaxed);
+        self.subscriptions.store(subscriptions, Ordering::Relaxed);
+    }
+}
+
+/// A frozen snapshot of the whole node; the only thing exporters read.
+#[derive(Debug, Clone, Default)]
+#[expect(missing_docs, reason = "the names are the metrics; documented in _core.pyi")]
+pub struct Statistics {
+    pub uptime_ms: u64,
+    pub connections: u64,
+    pub connections_total: u64,
+    pub connections_refused_full_total: u64,
+    pub sessions_stored: u64,
+    pub subscriptions: u64,
+    pub publishes_received_total: [u64; 3],
+    pub publishes_sent_total: [u64; 3],
+    pub bytes_received_total: u64,
+    pub bytes_sent_total: u64,
+    pub entries_applied_total: u64,
+    pub commands_applied_total: u64,
+    pub drops_total: Vec<(&'static str, u64)>,
+    pub closes_total: Vec<(&'static str, u64)>,
+    pub refusals_total: Vec<(&'static str, u64)>,
+    pub events_merged_total: u64,
+    pub shards: u16,
+}
+
+impl Statistics {
+    pub(crate) fn add_shard(&mut self, shard: &ShardCells) {
+        let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        for qos in 0..3 {
+            self.publishes_received_total[qos] += load(&shard.received[qos]);
+            self.publishes_sent_total[qos] += load(&shard.sent[qos]);
+        }
+        self.entries_applied_total += load(&shard.entries);
+        self.commands_applied_total += load(&shard.commands);
+        self.sessions_stored += load(&shard.sessions_stored);
+        self.subscriptions += load(&shard.subscriptions);
+        let sum = |into: &mut Vec<(&'static str, u64)>, labels: &[&'static str], from: &[_]| {
+            into.resize_with(labels.len(), || ("", 0));
+            for ((slot, &label), cell) in into.iter_mut().zip(labels).zip(from) {
+                *slot = (label, slot.1 + load(cell));
+            }
+        };
+        let drops: Vec<_> = DropReason::ALL.iter().map(|reason| reason.label()).collect();
+        let closes: Vec<_> = CloseReason::ALL.iter().map(|reason| reason.label()).collect();
+        let refusals: Vec<_> = RefusalReason::ALL.iter().map(|reason| reason.label()).collect();
+        sum(&mut self.drops_total, &drops, &shard.drops);
+        sum(&mut self.closes_total, &closes, &shard.closes);
+        sum(&mut self.refusals_total, &refusals, &shard.refusals);
+    }
+}
