@@ -2,12 +2,13 @@
 //!
 //! A *form* is what subscribers can share byte for byte: version, QoS, retain flag. Of a form's
 //! bytes only the packet id differs between them, and it is patched while pushing. Subscribers with
-//! subscription identifiers get an encoding of their own.
+//! subscription identifiers get an encoding of their own. A QoS 0 packet that may go on as it came
+//! is not encoded at all.
 
 use std::sync::Arc;
 
 use quantumqtt_reactor::{ConnectionId, Outlet, Turn};
-use quantumqtt_wire::{PacketId, Properties, PropertyBlock, Publish, QoS, Version};
+use quantumqtt_wire::{PacketId, Properties, PropertyBlock, PropertyId, Publish, QoS, Version};
 
 use crate::effects::fill_block;
 use crate::index::Route;
@@ -21,7 +22,7 @@ use crate::statistics::ShardCells;
 pub(crate) struct Outgoing<'a> {
     pub(crate) topic: &'a str,
     pub(crate) payload: &'a [u8],
-    /// Forwardable publish properties: no alias, no expiry, no subscription identifier.
+    /// Publish properties; what must not be forwarded is left out while encoding.
     pub(crate) properties: Properties<'a>,
     /// What is left of the message expiry.
     pub(crate) expiry_s: Option<u32>,
@@ -29,6 +30,15 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) retain: bool,
     /// Who published it, for No Local.
     pub(crate) publisher: Option<ConnectionId>,
+    /// The packet as it came, if it may go out as it is to subscribers of the same kind.
+    pub(crate) packet: Option<IncomingPacket<'a>>,
+}
+
+/// A QoS 0 PUBLISH without retain flag or alias: its bytes serve every such subscriber unchanged.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct IncomingPacket<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) is_v5: bool,
 }
 
 /// Which of the routes get it.
@@ -40,93 +50,113 @@ pub(crate) enum Audience {
     TransientOnly,
 }
 
+/// What of a delivery is part of the bytes.
+#[derive(Debug, Clone, Copy)]
+struct FormKey<'a> {
+    version: Version,
+    qos: QoS,
+    retain: bool,
+    subscription_ids: &'a [u32],
+}
+
+impl FormKey<'_> {
+    fn is_v5(&self) -> bool {
+        self.version == Version::V5
+    }
+
+    /// The place of a shareable form.
+    fn index(&self) -> usize {
+        usize::from(self.is_v5()) * 6 + self.qos as usize * 2 + usize::from(self.retain)
+    }
+}
+
+/// Encoded bytes, and where the packet id is to be patched in (0 at QoS 0).
+#[derive(Debug, Clone, Copy)]
+struct Form<'a> {
+    bytes: &'a [u8],
+    packet_id_at: usize,
+}
+
 #[derive(Debug, Default)]
-struct Form {
+struct FormBuffer {
     bytes: Vec<u8>,
     packet_id_at: usize,
-    is_encoded: bool,
+}
+
+impl FormBuffer {
+    fn form(&self) -> Form<'_> {
+        Form { bytes: &self.bytes, packet_id_at: self.packet_id_at }
+    }
 }
 
 /// Reused buffers for the forms of the message at hand.
 #[derive(Debug, Default)]
 pub(crate) struct Encoder {
-    /// Indexed by version (5 or not), QoS and retain flag.
-    forms: [Form; 12],
-    single: Form,
+    shared: [FormBuffer; 12],
+    /// One bit per shared form that holds the message at hand.
+    encoded: u16,
+    single: FormBuffer,
     block: PropertyBlock,
 }
 
 impl Encoder {
     /// Forget the last message, keep the memory.
     fn begin(&mut self) {
-        for form in &mut self.forms {
-            form.is_encoded = false;
-        }
+        self.encoded = 0;
     }
 
-    fn form(
-        &mut self,
-        message: &Outgoing<'_>,
-        version: Version,
-        qos: QoS,
-        retain: bool,
-        subscription_ids: &[u32],
-    ) -> &Form {
-        let is_v5 = version == Version::V5;
-        if is_v5 && !subscription_ids.is_empty() {
-            encode(
-                &mut self.single,
-                &mut self.block,
-                message,
-                version,
-                qos,
-                retain,
-                subscription_ids,
-            );
-            return &self.single;
+    fn form<'a>(&'a mut self, message: &Outgoing<'a>, key: FormKey<'_>) -> Form<'a> {
+        if key.is_v5() && !key.subscription_ids.is_empty() {
+            encode(&mut self.single, &mut self.block, message, key);
+            return self.single.form();
         }
-        let at = usize::from(is_v5) * 6 + qos as usize * 2 + usize::from(retain);
-        let form = &mut self.forms[at];
-        if !form.is_encoded {
-            encode(form, &mut self.block, message, version, qos, retain, &[]);
+        if let Some(packet) = message.packet
+            && packet.is_v5 == key.is_v5()
+            && !key.retain
+        {
+            return Form { bytes: packet.bytes, packet_id_at: 0 };
         }
-        form
+        let index = key.index();
+        if self.encoded & 1 << index == 0 {
+            encode(&mut self.shared[index], &mut self.block, message, key);
+            self.encoded |= 1 << index;
+        }
+        self.shared[index].form()
     }
 }
 
 fn encode(
-    form: &mut Form,
+    into: &mut FormBuffer,
     block: &mut PropertyBlock,
     message: &Outgoing<'_>,
-    version: Version,
-    qos: QoS,
-    retain: bool,
-    subscription_ids: &[u32],
+    key: FormKey<'_>,
 ) {
-    form.bytes.clear();
+    into.bytes.clear();
     let mut properties = Properties::EMPTY;
-    if version == Version::V5 {
+    if key.is_v5() {
         properties = message.properties;
-        if message.expiry_s.is_some() || !subscription_ids.is_empty() {
-            fill_block(block, message.properties, message.expiry_s, subscription_ids);
+        let is_as_is = message.expiry_s.is_none()
+            && key.subscription_ids.is_empty()
+            && !properties.contains(PropertyId::TopicAlias);
+        if !is_as_is {
+            fill_block(block, message.properties, message.expiry_s, key.subscription_ids);
             properties = block.as_properties();
         }
     }
     let publish = Publish {
         dup: false,
-        qos,
-        retain,
+        qos: key.qos,
+        retain: key.retain,
         topic: message.topic,
-        packet_id: (qos != QoS::AtMostOnce).then_some(PacketId::MIN),
+        packet_id: (key.qos != QoS::AtMostOnce).then_some(PacketId::MIN),
         properties,
         payload: message.payload,
     };
     // What was decoded within limits encodes; if it ever does not, nothing is sent.
-    match publish.encode(version, &mut form.bytes) {
-        Ok(encoded) => form.packet_id_at = encoded.packet_id_at.unwrap_or(0),
-        Err(_) => form.bytes.clear(),
+    match publish.encode(key.version, &mut into.bytes) {
+        Ok(encoded) => into.packet_id_at = encoded.packet_id_at.unwrap_or(0),
+        Err(_) => into.bytes.clear(),
     }
-    form.is_encoded = true;
 }
 
 /// Push `message` to every route of the audience; returns how many it was for.
@@ -153,8 +183,13 @@ pub(crate) fn deliver(
         let qos = message.qos.min(subscriber.options.qos);
         // A live message loses its retain flag unless the subscriber asked to see it.
         let retain = message.retain && subscriber.options.retain_as_published;
-        let form = encoder.form(message, subscriber.version, qos, retain, &route.subscription_ids);
-        push(turn, cells, &subscriber.outlet, form, qos);
+        let key = FormKey {
+            version: subscriber.version,
+            qos,
+            retain,
+            subscription_ids: &route.subscription_ids,
+        };
+        push(turn, cells, &subscriber.outlet, encoder.form(message, key), qos);
     }
     count
 }
@@ -170,16 +205,16 @@ pub(crate) fn deliver_retained(
     subscription_id: Option<u32>,
 ) {
     encoder.begin();
-    let ids = subscription_id.as_slice();
-    let form = encoder.form(message, version, message.qos, true, ids);
-    push(turn, cells, outlet, form, message.qos);
+    let subscription_ids = subscription_id.as_slice();
+    let key = FormKey { version, qos: message.qos, retain: true, subscription_ids };
+    push(turn, cells, outlet, encoder.form(message, key), message.qos);
 }
 
 fn push(
     turn: &mut Turn<ShardService>,
     cells: &ShardCells,
     outlet: &Arc<Outlet<Outbound>>,
-    form: &Form,
+    form: Form<'_>,
     qos: QoS,
 ) {
     if form.bytes.is_empty() {
@@ -190,9 +225,9 @@ fn push(
             return Err(DropReason::PacketTooLarge);
         }
         if qos != QoS::AtMostOnce {
-            return Ok(send(out, &form.bytes, form.packet_id_at, qos));
+            return Ok(send(out, form.bytes, form.packet_id_at, qos));
         }
-        if out.is_over_soft_limit() || out.push(&form.bytes).is_err() {
+        if out.is_over_soft_limit() || out.push(form.bytes).is_err() {
             return Err(DropReason::SlowSubscriber);
         }
         Ok(Sent::Taken)

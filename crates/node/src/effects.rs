@@ -12,12 +12,12 @@ use quantumqtt_machine::{
 use quantumqtt_reactor::{ConnectionId, Connections, Then, Turn};
 use quantumqtt_topics::Filter;
 use quantumqtt_wire::{
-    Ack, Packet, PacketId, Properties, Property, PropertyBlock, Publish, QoS, ReasonCode,
+    PacketId, PacketType, Properties, Property, PropertyBlock, Publish, QoS, ReasonCode,
 };
 
 use crate::connection::{Connection, Session};
 use crate::deliver::{Audience, Outgoing, deliver, deliver_retained};
-use crate::packets::{write_packet, write_suback, write_unsuback};
+use crate::packets::{write_ack, write_suback, write_unsuback};
 use crate::reasons::{CloseReason, DropReason, RefusalReason};
 use crate::shard::{Mail, RetainedFound, RetainedWanted, ShardService, close, go_on};
 
@@ -81,11 +81,12 @@ impl ShardService {
                 qos: message.qos,
                 retain: record.retain,
                 publisher,
+                packet: None,
             };
-            let routes = self.router.routes(&message.topic);
             let cells = &self.shared.cells[usize::from(self.shard)];
+            let routes = self.router.routes(&message.topic);
             let audience = Audience::TransientOnly;
-            deliver(&mut self.encoder, turn, cells, &routes, &outgoing, audience);
+            deliver(&mut self.encoder, turn, cells, routes, &outgoing, audience);
         }
         let waits_for_commit = record.retain && message.qos == QoS::AtMostOnce;
         if let Some(id) = publisher.filter(|_| waits_for_commit) {
@@ -147,8 +148,7 @@ impl ShardService {
             Effect::Deliver(deliver) => self.on_deliver(turn, connection, &deliver),
             Effect::Release { packet_id, reason, .. } => {
                 if let Some(id) = PacketId::new(packet_id) {
-                    let packet = Packet::PubRel(Ack::with_reason(id, reason));
-                    write_packet(turn, &connection.outlet, connection.version, &packet);
+                    write_ack(turn, connection, PacketType::PubRel, id, reason);
                 }
                 Then::Continue
             }
@@ -273,6 +273,7 @@ impl ShardService {
                 qos: found.message.qos.min(found.qos),
                 retain: true,
                 publisher: None,
+                packet: None,
             };
             let (outlet, version) = (&connection.outlet, connection.version);
             let id = found.subscription_id;
@@ -301,9 +302,10 @@ fn acknowledge(
     packet_id: u16,
     reason: ReasonCode,
 ) {
-    let Some(id) = PacketId::new(packet_id) else {
-        return;
-    };
+    let Some(id) = PacketId::new(packet_id) else { return };
+    if kind != AckKind::PubComp {
+        connection.proposed = connection.proposed.saturating_sub(1);
+    }
     if kind != AckKind::PubRec || reason.is_error() {
         connection.unacknowledged = connection.unacknowledged.saturating_sub(1);
     }
@@ -316,13 +318,12 @@ fn acknowledge(
     if is_unspeakable && kind != AckKind::PubComp {
         return turn.close(connection.id, CloseReason::SessionEnded.into());
     }
-    let ack = Ack::with_reason(id, reason);
-    let packet = match kind {
-        AckKind::PubAck => Packet::PubAck(ack),
-        AckKind::PubRec => Packet::PubRec(ack),
-        AckKind::PubComp => Packet::PubComp(ack),
+    let kind = match kind {
+        AckKind::PubAck => PacketType::PubAck,
+        AckKind::PubRec => PacketType::PubRec,
+        AckKind::PubComp => PacketType::PubComp,
     };
-    write_packet(turn, &connection.outlet, connection.version, &packet);
+    write_ack(turn, connection, kind, id, reason);
 }
 
 /// Properties that were validated before they were stored.

@@ -9,13 +9,14 @@
 //! the trie's generation stands still, and the generation is readable without the lock.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use quantumqtt_machine::SubscriptionOptions;
 use quantumqtt_reactor::{ConnectionId, Outlet};
-use quantumqtt_topics::{Filter, Matches, RouteCache, SubscriptionTrie};
+use quantumqtt_topics::{CACHED_TOPICS_MAX, Filter, Matches, RouteCache, SubscriptionTrie};
 use quantumqtt_wire::Version;
 use smallvec::SmallVec;
 
@@ -46,10 +47,17 @@ pub(crate) type Routes = Arc<[Route]>;
 type Trie = SubscriptionTrie<ConnectionId, Subscriber>;
 
 /// The subscriptions of all connected sessions of one tenant.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Index {
     trie: RwLock<Trie>,
     generation: AtomicU64,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        let trie = RwLock::new(Trie::with_seed(secret_seed()));
+        Self { trie, generation: AtomicU64::new(0) }
+    }
 }
 
 impl Index {
@@ -89,16 +97,29 @@ impl Index {
     }
 }
 
-/// One shard's way into the index: its cache and its scratch lists.
+/// One shard's way into the index: its cache, its scratch lists, and the routes used last.
+///
+/// A read buffer is mostly full of messages for one topic, so the last answer is kept at hand: a
+/// comparison of names replaces the look-up.
 pub(crate) struct Router {
     index: Arc<Index>,
     cache: RouteCache<Routes>,
     matches: Matches<ConnectionId, Subscriber>,
+    last_topic: String,
+    last_generation: u64,
+    last_routes: Routes,
 }
 
 impl Router {
     pub(crate) fn new(index: Arc<Index>) -> Self {
-        Self { index, cache: RouteCache::default(), matches: Matches::default() }
+        Self {
+            index,
+            cache: RouteCache::with_seed(CACHED_TOPICS_MAX, secret_seed()),
+            matches: Matches::new(),
+            last_topic: String::new(),
+            last_generation: u64::MAX,
+            last_routes: Arc::new([]),
+        }
     }
 
     pub(crate) fn index(&self) -> &Index {
@@ -106,22 +127,36 @@ impl Router {
     }
 
     /// Everybody online who wants `topic`, each once.
-    pub(crate) fn routes(&mut self, topic: &str) -> Routes {
+    #[inline]
+    pub(crate) fn routes(&mut self, topic: &str) -> &[Route] {
         let generation = self.index.generation();
+        if generation != self.last_generation || topic != self.last_topic {
+            self.last_routes = self.look_up(topic, generation);
+            self.last_generation = generation;
+            self.last_topic.clear();
+            self.last_topic.push_str(topic);
+        }
+        &self.last_routes
+    }
+
+    fn look_up(&mut self, topic: &str, generation: u64) -> Routes {
         if let Some(routes) = self.cache.get(topic, generation) {
             return Arc::clone(routes);
         }
-        let routes = self.match_afresh(topic);
+        self.index.trie.read().matches(topic, &mut self.matches);
+        let routes: Routes = self.matches.by_subscriber().map(Route::from_overlapping).collect();
+        // Matches hold outlets; kept until the next miss they would keep dead connections' memory.
+        self.matches.clear();
         // Stored under the generation read *before* matching: if the trie moved on meanwhile the
         // entry is merely stale at once.
         self.cache.put(topic, generation, Arc::clone(&routes));
         routes
     }
+}
 
-    fn match_afresh(&mut self, topic: &str) -> Routes {
-        self.index.trie.read().matches(topic, &mut self.matches);
-        self.matches.by_subscriber().map(Route::from_overlapping).collect()
-    }
+/// A seed that clients cannot know, so that they cannot prepare names that collide.
+fn secret_seed() -> u64 {
+    RandomState::new().hash_one("route")
 }
 
 impl Route {

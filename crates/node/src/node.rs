@@ -2,6 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use quantumqtt_machine::{EntryHeader, Limits as MachineLimits, Machine};
@@ -68,6 +69,7 @@ impl Node {
             registry: Registry::default(),
             events: EventQueue::new(limits.event_queue_count_max).map_err(StartError::Bell)?,
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
+            stored_subscriptions: AtomicU64::new(0),
         });
         let spec = ReactorSpec {
             shards: config.shards,

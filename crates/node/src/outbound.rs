@@ -9,7 +9,7 @@
 //!
 //! A session that is held by the machine gets its packet ids there and uses none of this.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use quantumqtt_reactor::{OutletGuard, Overflow};
@@ -24,8 +24,7 @@ pub(crate) struct Outbound {
     pub(crate) window: u16,
     /// The largest packet the client takes.
     pub(crate) packet_bytes_max: u32,
-    last_id: u16,
-    unacknowledged: BTreeMap<u16, Stage>,
+    in_flight: InFlight,
     waiting: VecDeque<Encoded>,
     waiting_bytes: usize,
 }
@@ -33,9 +32,67 @@ pub(crate) struct Outbound {
 /// What the client still owes for a packet id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
+    /// Nothing: acknowledged, or the id 0 that no packet may have.
+    Settled,
     Acknowledge,
     Receive,
     Complete,
+}
+
+/// The packet ids that the client still owes something for.
+///
+/// Ids are given out in rising order and mostly settled in that order too, so they are kept as one
+/// run: `stages[k]` belongs to the id `first + k`. The run begins with an unsettled id or is empty,
+/// and spans at most all 65,535 ids, so a new id at its end is never in use.
+#[derive(Debug)]
+struct InFlight {
+    first: u16,
+    stages: VecDeque<Stage>,
+    unsettled: u16,
+}
+
+impl Default for InFlight {
+    fn default() -> Self {
+        Self { first: 1, stages: VecDeque::new(), unsettled: 0 }
+    }
+}
+
+impl InFlight {
+    /// Give out the next id, unless the run spans them all.
+    fn begin(&mut self, stage: Stage) -> Option<PacketId> {
+        let next = |run: &Self| run.first.wrapping_add(run.stages.len() as u16);
+        match (next(self), self.stages.is_empty()) {
+            (0, true) => self.first = 1,
+            (0, false) => self.stages.push_back(Stage::Settled),
+            _ => {}
+        }
+        if self.stages.len() >= usize::from(u16::MAX) {
+            return None;
+        }
+        let id = PacketId::new(next(self))?;
+        self.stages.push_back(stage);
+        self.unsettled += 1;
+        Some(id)
+    }
+
+    fn stage_mut(&mut self, id: PacketId) -> Option<&mut Stage> {
+        let at = usize::from(id.get().wrapping_sub(self.first));
+        self.stages.get_mut(at).filter(|stage| **stage != Stage::Settled)
+    }
+
+    fn settle(&mut self, id: PacketId) {
+        if let Some(stage) = self.stage_mut(id) {
+            *stage = Stage::Settled;
+            self.unsettled -= 1;
+        }
+        while self.stages.front() == Some(&Stage::Settled) {
+            self.stages.pop_front();
+            self.first = self.first.wrapping_add(1);
+        }
+        if self.stages.is_empty() && self.stages.capacity() > 1024 {
+            self.stages.shrink_to(0); // a burst must not be remembered for ever
+        }
+    }
 }
 
 /// A PUBLISH whose packet id is still open.
@@ -63,20 +120,7 @@ type Guard<'a> = OutletGuard<'a, Outbound>;
 
 impl Outbound {
     fn has_room(&self) -> bool {
-        self.unacknowledged.len() < usize::from(self.window)
-    }
-
-    /// The next id that is not in use. Call only with room in the window.
-    fn take_id(&mut self, stage: Stage) -> PacketId {
-        loop {
-            self.last_id = self.last_id.wrapping_add(1);
-            if let Some(id) = PacketId::new(self.last_id)
-                && !self.unacknowledged.contains_key(&self.last_id)
-            {
-                self.unacknowledged.insert(self.last_id, stage);
-                return id;
-            }
-        }
+        self.in_flight.unsettled < self.window
     }
 }
 
@@ -102,7 +146,10 @@ pub(crate) fn send(out: &mut Guard<'_>, bytes: &[u8], packet_id_at: usize, qos: 
 
 fn push_with_id(out: &mut Guard<'_>, bytes: &[u8], packet_id_at: usize, qos: QoS) -> Sent {
     let stage = if qos == QoS::ExactlyOnce { Stage::Receive } else { Stage::Acknowledge };
-    let id = out.outbound.take_id(stage).get().to_be_bytes();
+    let Some(id) = out.outbound.in_flight.begin(stage) else {
+        return Sent::TooSlow; // one id unanswered while all others went round
+    };
+    let id = id.get().to_be_bytes();
     let pushed = out
         .push(&bytes[..packet_id_at])
         .and_then(|()| out.push(&id))
@@ -129,14 +176,7 @@ pub(crate) fn send_waiting(out: &mut Guard<'_>) -> Sent {
 
 /// The client sent PUBACK.
 pub(crate) fn on_puback(out: &mut Guard<'_>, id: PacketId) -> Result<(), UnknownId> {
-    match out.outbound.unacknowledged.remove(&id.get()) {
-        Some(Stage::Acknowledge) => Ok(()),
-        Some(other) => {
-            out.outbound.unacknowledged.insert(id.get(), other);
-            Err(UnknownId)
-        }
-        None => Err(UnknownId),
-    }
+    settle_from(out, id, Stage::Acknowledge)
 }
 
 /// The client sent PUBREC; a failure ends the exchange [MQTT-4.3.3-4]. True: answer with PUBREL.
@@ -145,57 +185,86 @@ pub(crate) fn on_pubrec(
     id: PacketId,
     failed: bool,
 ) -> Result<bool, UnknownId> {
-    let stage = out.outbound.unacknowledged.get_mut(&id.get()).ok_or(UnknownId)?;
-    match stage {
-        Stage::Receive if failed => {
-            out.outbound.unacknowledged.remove(&id.get());
+    match out.outbound.in_flight.stage_mut(id) {
+        Some(Stage::Receive) if failed => {
+            out.outbound.in_flight.settle(id);
             Ok(false)
         }
-        Stage::Receive | Stage::Complete => {
+        Some(stage @ (Stage::Receive | Stage::Complete)) => {
             *stage = Stage::Complete;
             Ok(true)
         }
-        Stage::Acknowledge => Err(UnknownId),
+        _ => Err(UnknownId),
     }
 }
 
 /// The client sent PUBCOMP.
 pub(crate) fn on_pubcomp(out: &mut Guard<'_>, id: PacketId) -> Result<(), UnknownId> {
-    match out.outbound.unacknowledged.remove(&id.get()) {
-        Some(Stage::Complete) => Ok(()),
-        Some(other) => {
-            out.outbound.unacknowledged.insert(id.get(), other);
-            Err(UnknownId)
-        }
-        None => Err(UnknownId),
+    settle_from(out, id, Stage::Complete)
+}
+
+fn settle_from(out: &mut Guard<'_>, id: PacketId, owed: Stage) -> Result<(), UnknownId> {
+    if out.outbound.in_flight.stage_mut(id).copied() != Some(owed) {
+        return Err(UnknownId);
     }
+    out.outbound.in_flight.settle(id);
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeMap;
 
-    fn outbound(window: u16) -> Outbound {
-        Outbound { window, ..Outbound::default() }
-    }
+    use proptest::prelude::*;
+
+    use super::*;
 
     // req: QOS-08
     #[test]
     fn ids_skip_zero_and_those_in_use() {
-        let mut half = outbound(u16::MAX);
-        half.last_id = 65_533;
-        half.unacknowledged.insert(65_535, Stage::Receive);
-        half.unacknowledged.insert(1, Stage::Acknowledge);
-        let ids: Vec<u16> = (0..3).map(|_| half.take_id(Stage::Acknowledge).get()).collect();
-        assert_eq!(ids, [65_534, 2, 3]);
+        let mut run = InFlight { first: 65_534, ..InFlight::default() };
+        let ids: Vec<u16> = (0..4).map(|_| run.begin(Stage::Acknowledge).unwrap().get()).collect();
+        assert_eq!(ids, [65_534, 65_535, 1, 2]);
     }
 
     #[test]
-    fn full_window_has_no_room() {
-        let mut half = outbound(2);
-        half.take_id(Stage::Acknowledge);
-        assert!(half.has_room());
-        half.take_id(Stage::Receive);
-        assert!(!half.has_room());
+    fn unanswered_id_is_never_given_out_again() {
+        let mut run = InFlight::default();
+        let stuck = run.begin(Stage::Acknowledge).unwrap();
+        let mut given = 1;
+        while let Some(id) = run.begin(Stage::Acknowledge) {
+            assert_ne!(id, stuck);
+            run.settle(id);
+            given += 1;
+        }
+        assert!(given > 65_000, "all others went round");
+        run.settle(stuck);
+        assert!(run.begin(Stage::Acknowledge).is_some());
+    }
+
+    proptest! {
+        // req: QOS-08
+        #[test]
+        fn run_of_ids_equals_a_map(steps in proptest::collection::vec(any::<(bool, u8)>(), 1..400)) {
+            let mut run = InFlight { first: 65_500, ..InFlight::default() };
+            let mut model = BTreeMap::new();
+            for (is_begin, pick) in steps {
+                if is_begin {
+                    let id = run.begin(Stage::Receive).unwrap();
+                    prop_assert_eq!(model.insert(id.get(), Stage::Receive), None);
+                } else if !model.is_empty() {
+                    let at = usize::from(pick) % model.len();
+                    let id = *model.keys().nth(at).unwrap();
+                    model.remove(&id);
+                    run.settle(PacketId::new(id).unwrap());
+                }
+                prop_assert_eq!(usize::from(run.unsettled), model.len());
+                for (&id, &stage) in &model {
+                    let kept = run.stage_mut(PacketId::new(id).unwrap()).map(|stage| *stage);
+                    prop_assert_eq!(kept, Some(stage));
+                }
+                prop_assert!(run.stages.front() != Some(&Stage::Settled));
+            }
+        }
     }
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use quantumqtt_reactor::{CloseCause, Outlet, Turn};
 use quantumqtt_wire::{
-    ConnAck, Disconnect, Packet, PacketId, Properties, ReasonCode, SubAck, UnsubAck, Version,
+    ConnAck, Disconnect, Packet, PacketId, PacketType, Properties, ReasonCode, SubAck, UnsubAck,
+    Version,
 };
 
+use crate::connection::Connection;
 use crate::outbound::Outbound;
 use crate::reasons::CloseReason;
 use crate::shard::ShardService;
@@ -32,6 +34,27 @@ pub(crate) fn write_packet(
     }
     if turn.write(outlet, |out| out.push(&bytes)).is_err() {
         turn.close(outlet.id(), CloseReason::SlowSubscriber.into());
+    }
+}
+
+/// An acknowledgement without properties, in its shortest form; older versions hear no reason.
+///
+/// Written by hand because it is written per message: an allocation would cost more than the rest.
+pub(crate) fn write_ack(
+    turn: &mut Turn<ShardService>,
+    connection: &Connection,
+    kind: PacketType,
+    packet_id: PacketId,
+    reason: ReasonCode,
+) {
+    let [high, low] = packet_id.get().to_be_bytes();
+    let first = (kind as u8) << 4 | kind.fixed_flags();
+    let short = [first, 2, high, low];
+    let long = [first, 3, high, low, reason.0];
+    let says_why = connection.version == Version::V5 && reason != ReasonCode::SUCCESS;
+    let bytes = if says_why { &long[..] } else { &short[..] };
+    if turn.write(&connection.outlet, |out| out.push(bytes)).is_err() {
+        turn.close(connection.id, CloseReason::SlowSubscriber.into());
     }
 }
 

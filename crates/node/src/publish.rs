@@ -6,16 +6,19 @@
 //! same publisher cannot overtake it (DESIGN §4, Order).
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 
 use quantumqtt_machine::{AckKind as MachineAck, ClientAck, Command, PubRel, Source};
 use quantumqtt_reactor::{Then, Turn};
-use quantumqtt_wire::{Ack, AckKind, Packet, Publish, QoS, ReasonCode, Version};
+use quantumqtt_wire::{
+    Ack, AckKind, PacketId, PacketType, PropertyId, Publish, QoS, ReasonCode, Version,
+};
 
 use crate::connection::Connection;
-use crate::deliver::{Audience, Outgoing, deliver};
+use crate::deliver::{Audience, IncomingPacket, Outgoing, deliver};
 use crate::limits::RECEIVED_IDS_MAX;
 use crate::outbound::{Sent, on_puback, on_pubcomp, on_pubrec, send_waiting};
-use crate::packets::write_packet;
+use crate::packets::write_ack;
 use crate::reasons::CloseReason;
 use crate::shard::{ShardService, close};
 use crate::will::Will;
@@ -26,21 +29,25 @@ impl ShardService {
         turn: &mut Turn<Self>,
         connection: &mut Connection,
         publish: &Publish<'_>,
+        packet: &[u8],
     ) -> Then {
+        if publish.properties.contains(PropertyId::SubscriptionId) {
+            // Only a server sends it [MQTT-3.3.4-6].
+            return close(turn, connection, CloseReason::ProtocolError);
+        }
         self.cells().count_received(publish.qos);
         let Ok(topic) = self.resolve_alias(connection, publish) else {
             return close(turn, connection, CloseReason::TopicAliasInvalid);
         };
         let Some(packet_id) = publish.packet_id else {
-            return self.on_unacknowledged_publish(turn, connection, publish, &topic);
+            return self.on_unacknowledged_publish(turn, connection, publish, &topic, packet);
         };
         let is_exactly_once = publish.qos == QoS::ExactlyOnce;
         if is_exactly_once && !connection.is_stored() {
             let received_ids = &mut connection.rare().received_ids;
             if received_ids.contains(&packet_id.get()) {
                 // Sent again before PUBREL: the same message, already taken [MQTT-4.3.3-10].
-                let packet = Packet::PubRec(Ack::success(packet_id));
-                write_packet(turn, &connection.outlet, connection.version, &packet);
+                write_ack(turn, connection, PacketType::PubRec, packet_id, ReasonCode::SUCCESS);
                 return Then::Continue;
             }
             if received_ids.len() >= RECEIVED_IDS_MAX {
@@ -52,9 +59,58 @@ impl ShardService {
         if connection.version == Version::V5 && connection.unacknowledged >= may_send {
             return close(turn, connection, CloseReason::ReceiveMaximumExceeded);
         }
+        if self.may_skip_the_log(connection, publish) {
+            self.deliver_and_acknowledge(turn, connection, publish, &topic, packet_id);
+            return Then::Continue;
+        }
         connection.unacknowledged = connection.unacknowledged.saturating_add(1);
+        connection.proposed = connection.proposed.saturating_add(1);
         self.propose_publish(turn, connection, publish, &topic);
         Then::Continue
+    }
+
+    /// Without durability a publish needs the machine only for what the machine keeps: retained
+    /// messages, stored publishers' exchanges, stored subscribers. If none of them is concerned,
+    /// the entry would change nothing and is not made.
+    ///
+    /// Nor may anything of this client still wait for its commit, or it would be overtaken.
+    fn may_skip_the_log(&self, connection: &Connection, publish: &Publish<'_>) -> bool {
+        !publish.retain
+            && !connection.is_stored()
+            && connection.proposed == 0
+            && self.shared.stored_subscriptions.load(Ordering::Acquire) == 0
+    }
+
+    /// The short way of an acknowledged publish: out and answered in the same turn.
+    fn deliver_and_acknowledge(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        publish: &Publish<'_>,
+        topic: &str,
+        packet_id: PacketId,
+    ) {
+        let message = Outgoing {
+            topic,
+            payload: publish.payload,
+            properties: publish.properties,
+            expiry_s: publish.properties.message_expiry_s(),
+            qos: publish.qos,
+            retain: false,
+            publisher: Some(connection.id),
+            packet: None,
+        };
+        let reached = self.route_now(turn, &message);
+        let is_told = reached == 0 && connection.version == Version::V5;
+        let reason =
+            if is_told { ReasonCode::NO_MATCHING_SUBSCRIBERS } else { ReasonCode::SUCCESS };
+        let kind = if publish.qos == QoS::ExactlyOnce {
+            connection.unacknowledged = connection.unacknowledged.saturating_add(1);
+            PacketType::PubRec
+        } else {
+            PacketType::PubAck
+        };
+        write_ack(turn, connection, kind, packet_id, reason);
     }
 
     fn on_unacknowledged_publish(
@@ -63,11 +119,14 @@ impl ShardService {
         connection: &Connection,
         publish: &Publish<'_>,
         topic: &str,
+        packet: &[u8],
     ) -> Then {
         if publish.retain {
             self.propose_publish(turn, connection, publish, topic);
             return Then::Pause; // until it is committed
         }
+        let is_v5 = connection.version == Version::V5;
+        let may_go_as_is = !publish.properties.contains(PropertyId::TopicAlias) && !publish.dup;
         let message = Outgoing {
             topic,
             payload: publish.payload,
@@ -76,16 +135,17 @@ impl ShardService {
             qos: QoS::AtMostOnce,
             retain: false,
             publisher: Some(connection.id),
+            packet: may_go_as_is.then_some(IncomingPacket { bytes: packet, is_v5 }),
         };
         self.route_now(turn, &message);
         Then::Continue
     }
 
     /// Straight to everybody online.
-    fn route_now(&mut self, turn: &mut Turn<Self>, message: &Outgoing<'_>) {
-        let routes = self.router.routes(message.topic);
-        let cells = &self.shared.cells[usize::from(self.shard)];
-        deliver(&mut self.encoder, turn, cells, &routes, message, Audience::Everyone);
+    fn route_now(&mut self, turn: &mut Turn<Self>, message: &Outgoing<'_>) -> usize {
+        let Self { router, encoder, shared, .. } = self;
+        let cells = &shared.cells[usize::from(self.shard)];
+        deliver(encoder, turn, cells, router.routes(message.topic), message, Audience::Everyone)
     }
 
     fn propose_publish(
@@ -103,7 +163,7 @@ impl ShardService {
             client_id: &connection.client_id,
             session_epoch,
             incarnation,
-            packet_id: publish.packet_id.map_or(0, quantumqtt_wire::PacketId::get),
+            packet_id: publish.packet_id.map_or(0, PacketId::get),
             qos: publish.qos,
             retain: publish.retain,
             dup: publish.dup,
@@ -154,8 +214,10 @@ impl ShardService {
                 qos: will.qos,
                 retain: false,
                 publisher: None,
+                packet: None,
             };
-            return self.route_now(turn, &message);
+            self.route_now(turn, &message);
+            return;
         }
         let command = Command::Publish(quantumqtt_machine::Publish {
             origin: connection.origin(self.shared.node_id),
@@ -197,8 +259,7 @@ impl ShardService {
         let was_open = connection.rare().received_ids.remove(&ack.packet_id.get());
         let reason = if was_open { ReasonCode::SUCCESS } else { ReasonCode::PACKET_ID_NOT_FOUND };
         connection.unacknowledged = connection.unacknowledged.saturating_sub(was_open.into());
-        let packet = Packet::PubComp(Ack::with_reason(ack.packet_id, reason));
-        write_packet(turn, &connection.outlet, connection.version, &packet);
+        write_ack(turn, connection, PacketType::PubComp, ack.packet_id, reason);
         Then::Continue
     }
 
@@ -233,8 +294,7 @@ impl ShardService {
             send_waiting(out)
         });
         if let Some(reason) = release {
-            let packet = Packet::PubRel(Ack::with_reason(id, reason));
-            write_packet(turn, &connection.outlet, connection.version, &packet);
+            write_ack(turn, connection, PacketType::PubRel, id, reason);
         }
         match sent {
             Sent::Taken => Then::Continue,
