@@ -1,0 +1,92 @@
+//! Retained messages: the last one of each topic, for subscribers that come later.
+//!
+//! Rules: a retained publish replaces its topic's message; an empty one removes it and is itself
+//! delivered like any other (RET-02) [MQTT-3.3.1-6]. A new subscription receives what its filter
+//! matches, in topic order, through the session's window like any message, flagged as retained; a
+//! shared subscription receives none. An expired message is never sent, and a tick removes it. The
+//! quota refuses new bytes and never a removal (RET-06).
+
+use std::sync::Arc;
+
+use quantumqtt_topics::{Filter, RetainedIndex};
+
+use crate::expiry::Deadline;
+use crate::machine::Machine;
+use crate::message::Message;
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Retained {
+    index: RetainedIndex<Arc<Message>>,
+}
+
+impl Default for Retained {
+    fn default() -> Self {
+        Self { index: RetainedIndex::new(|message| body_bytes(message)) }
+    }
+}
+
+/// The index counts the topic itself.
+fn body_bytes(message: &Message) -> usize {
+    message.properties.len() + message.payload.len()
+}
+
+impl Retained {
+    /// Whether a message of `bytes` beside its topic may be stored under a quota.
+    pub(crate) fn fits(&self, topic: &str, bytes: usize, bytes_max: u64) -> bool {
+        let replaced = self.index.get(topic).map_or(0, |old| topic.len() + body_bytes(old));
+        let after = self.index.bytes() - replaced + topic.len() + bytes;
+        after as u64 <= bytes_max
+    }
+
+    /// What a new subscription to `filter` receives.
+    pub(crate) fn matching(&self, filter: &Filter<'_>, now_ms: u64) -> Vec<Arc<Message>> {
+        let matching = self.index.matching(filter);
+        matching.map(|(_, message)| message).filter(|m| !m.is_expired(now_ms)).cloned().collect()
+    }
+
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Arc<Message>)> {
+        self.index.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.index.bytes()
+    }
+}
+
+impl Machine {
+    /// What a subscriber that is not stored here receives when it subscribes to `filter`.
+    pub fn retained_matching(&self, filter: &Filter<'_>, now_ms: u64) -> Vec<Arc<Message>> {
+        self.retained.matching(filter, now_ms)
+    }
+
+    /// Makes `message` its topic's retained one, or removes that if it is empty.
+    pub(crate) fn retain(&mut self, message: &Arc<Message>) {
+        let topic = &message.topic;
+        let replaced = if message.payload.is_empty() {
+            self.retained.index.clear(topic)
+        } else {
+            if let Some(at_ms) = message.expires_at_ms() {
+                self.deadlines.insert(at_ms, Deadline::Retained((**topic).into()));
+            }
+            self.retained.index.set(topic, message.clone())
+        };
+        let old_deadline = replaced.and_then(|old| old.expires_at_ms());
+        // The same millisecond is one entry of the set, and it is the new message's.
+        let kept = if message.payload.is_empty() { None } else { message.expires_at_ms() };
+        if let Some(at_ms) = old_deadline.filter(|_| old_deadline != kept) {
+            self.deadlines.remove(at_ms, Deadline::Retained((**topic).into()));
+        }
+    }
+
+    /// The deadline of a retained message has come.
+    pub(crate) fn expire_retained(&mut self, topic: &str) {
+        if self.retained.index.clear(topic).is_some() {
+            self.counters.expired_messages += 1;
+        }
+    }
+}

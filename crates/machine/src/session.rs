@@ -1,0 +1,500 @@
+//! Sessions: what is kept of a client, and how it opens, is taken over, is left and ends.
+//!
+//! Two numbers, two roles (X-06):
+//! - `session_epoch` names an attachment to a connection. Every opening gets a new one, higher than
+//!   any before it in the partition, so a command that carries another than the present one comes
+//!   from an older connection and changes nothing (SES-18).
+//! - `incarnation` names the life of a session, from its creation to its end. It is carried across
+//!   resumes and takeovers together with everything that is unfinished, and is never used twice. It
+//!   is also the key under which the partition holds the session.
+//!
+//! States:
+//!
+//! ```text
+//!            open                    lost                   open
+//!   (none) ───────► attached ──────────────────► detached ───────► attached
+//!                    │    ▲  open: takeover         │  deadlines: will, session expiry
+//!                    │    └──── new epoch           │
+//!                    └──────────── end ◄────────────┘
+//!     clean start · expiry 0 and lost · expired · backlog overflow
+//! ```
+//!
+//! Takeover, in order: the new client is who the session belongs to, or is refused while the old
+//! connection stays; the old connection's will goes out or is dropped (`will.rs`); the epoch rises,
+//! which fences whatever the old connection still has in the log; the session is attached to the
+//! new origin; `SessionOpened` names the previous one; then releases and messages are repeated in
+//! their original order, then the backlog (SES-20). A clean start ends the session first, so there
+//! is nothing to repeat, and another incarnation begins.
+//!
+//! A client that asks for nothing to be kept (expiry 0) and finds nothing kept is not stored at
+//! all: `SessionOpened` says so with incarnation 0.
+//!
+//! Time. A session's own expiry is checked when its client returns, besides at each tick: a tick
+//! that was late must not resurrect what MQTT says has ended [MQTT-4.1.0-1].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use quantumqtt_topics::Filter;
+use quantumqtt_wire::{QoS, ReasonCode};
+
+use crate::backlog::{Backlog, Delivery};
+use crate::command::{ConnectionLost, EXPIRY_NEVER_S, OpenSession, Origin};
+use crate::effect::{Deliver, Effect, EndReason, SessionEnded, SessionOpened, Subscription};
+use crate::expiry::Deadline;
+use crate::limits::{Limits, Overflow};
+use crate::machine::Machine;
+use crate::statistics::Counters;
+use crate::will::{DueWill, StoredWill};
+use crate::window::{Repeat, Window};
+
+/// The incarnation, as key.
+pub(crate) type SessionKey = u64;
+
+/// The connection a session is attached to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attachment {
+    pub(crate) origin: Origin,
+    pub(crate) level: u8,
+    pub(crate) maximum_packet_bytes: u32,
+}
+
+/// An inbound `QoS` 2 exchange that waits for its PUBREL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) publish_seq: u64,
+    /// Tells a repeat from a different message under the same id (X-05).
+    pub(crate) content_hash: u64,
+}
+
+/// See the head of this file.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client_id: Arc<str>,
+    pub(crate) incarnation: SessionKey,
+    pub(crate) epoch: u64,
+    /// Who owns it; empty until an authenticated client has opened it.
+    pub(crate) identity: Box<str>,
+    pub(crate) attachment: Option<Attachment>,
+    pub(crate) expiry_s: u32,
+    /// Set while detached, unless the session never expires.
+    pub(crate) expires_at_ms: Option<u64>,
+    pub(crate) detached_at_ms: Option<u64>,
+    pub(crate) will: Option<StoredWill>,
+    /// Set while detached with a will that waits.
+    pub(crate) will_due_ms: Option<u64>,
+    pub(crate) subscriptions: BTreeMap<Arc<str>, Subscription>,
+    pub(crate) window: Window,
+    pub(crate) backlog: Backlog,
+    /// Packet ids of inbound `QoS` 2 publishes until their PUBREL (X-04).
+    pub(crate) received: BTreeMap<u16, Received>,
+}
+
+/// What became of a delivery that was offered to a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// Sent, kept, or rightly dropped.
+    Settled,
+    /// The backlog is full and the policy is to end the session.
+    Overflowed,
+}
+
+impl Session {
+    fn new(client_id: &str, incarnation: SessionKey) -> Self {
+        Self {
+            client_id: client_id.into(),
+            incarnation,
+            epoch: 0,
+            identity: "".into(),
+            attachment: None,
+            expiry_s: 0,
+            expires_at_ms: None,
+            detached_at_ms: None,
+            will: None,
+            will_due_ms: None,
+            subscriptions: BTreeMap::new(),
+            window: Window::new(),
+            backlog: Backlog::default(),
+            received: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn is_attached(&self) -> bool {
+        self.attachment.is_some()
+    }
+
+    /// Whether a message offered now would be sent now.
+    pub(crate) fn takes_at_once(&self) -> bool {
+        self.is_attached() && self.backlog.is_empty() && self.window.admits()
+    }
+
+    fn is_expired(&self, now_ms: u64) -> bool {
+        self.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
+    }
+
+    /// Sends `delivery`, keeps it, or drops it, as `QoS` and limits say.
+    pub(crate) fn offer(
+        &mut self,
+        delivery: Delivery,
+        turn: &mut Turn<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Offered {
+        if delivery.qos == QoS::AtMostOnce {
+            if self.is_attached() {
+                self.send(None, delivery, false, turn, effects);
+            } else {
+                turn.counters.offline_qos0_dropped += 1;
+            }
+            return Offered::Settled;
+        }
+        if self.takes_at_once() {
+            self.begin(delivery, turn, effects);
+            return Offered::Settled;
+        }
+        if !self.keep_room_for(&delivery, turn) {
+            return match turn.limits.overflow {
+                Overflow::ExpireSession => Offered::Overflowed,
+                Overflow::DropNewest | Overflow::DropOldest => {
+                    turn.counters.overflow_dropped += 1;
+                    Offered::Settled
+                }
+            };
+        }
+        self.backlog.push(delivery);
+        Offered::Settled
+    }
+
+    /// Whether the backlog has room, after making some as far as the policy allows.
+    fn keep_room_for(&mut self, delivery: &Delivery, turn: &mut Turn<'_>) -> bool {
+        let Limits { queue_count_max, queue_bytes_max, overflow, .. } = *turn.limits;
+        if self.backlog.fits(delivery, queue_count_max, queue_bytes_max) {
+            return true;
+        }
+        turn.counters.expired_messages += self.backlog.drop_expired(turn.now_ms);
+        // What would not fit into an empty backlog must not empty this one in vain.
+        let fits_alone = Backlog::default().fits(delivery, queue_count_max, queue_bytes_max);
+        if overflow == Overflow::DropOldest && fits_alone {
+            while !self.backlog.fits(delivery, queue_count_max, queue_bytes_max) {
+                self.backlog.pop();
+                turn.counters.overflow_dropped += 1;
+            }
+        }
+        self.backlog.fits(delivery, queue_count_max, queue_bytes_max)
+    }
+
+    /// Sends whatever the window has room for: first what an earlier connection began, then the
+    /// backlog, each in order.
+    pub(crate) fn pump(&mut self, turn: &mut Turn<'_>, effects: &mut Vec<Effect>) {
+        if !self.is_attached() {
+            return;
+        }
+        while let Some((packet_id, delivery)) = self.window.take_unsent() {
+            self.send(Some(packet_id), delivery, true, turn, effects);
+        }
+        while self.window.admits() {
+            let Some(delivery) = self.backlog.pop() else {
+                return;
+            };
+            if delivery.message.is_expired(turn.now_ms) {
+                turn.counters.expired_messages += 1;
+                continue;
+            }
+            self.begin(delivery, turn, effects);
+        }
+    }
+
+    /// Begins an exchange; the window has room.
+    fn begin(&mut self, delivery: Delivery, turn: &mut Turn<'_>, effects: &mut Vec<Effect>) {
+        let packet_id = self.window.begin(delivery.clone());
+        self.send(Some(packet_id), delivery, false, turn, effects);
+    }
+
+    /// Sends one PUBLISH to the attached connection. One that is larger than the client takes is
+    /// dropped as if it had been acknowledged [MQTT-3.1.2-25].
+    fn send(
+        &mut self,
+        packet_id: Option<u16>,
+        delivery: Delivery,
+        dup: bool,
+        turn: &mut Turn<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(attachment) = self.attachment else {
+            return;
+        };
+        if delivery.packet_bytes(attachment.level) > u64::from(attachment.maximum_packet_bytes) {
+            turn.counters.oversized_dropped += 1;
+            if let Some(packet_id) = packet_id {
+                self.window.discard(packet_id);
+            }
+            return;
+        }
+        effects.push(Effect::Deliver(Deliver {
+            origin: attachment.origin,
+            session_epoch: self.epoch,
+            packet_id,
+            qos: delivery.qos,
+            retain: delivery.retain,
+            dup,
+            expiry_s: delivery.message.remaining_s(turn.now_ms),
+            subscription_ids: delivery.subscription_ids,
+            message: delivery.message,
+        }));
+    }
+
+    /// Attaches the session to the connection that opened it, under a new epoch.
+    fn attach(&mut self, open: &OpenSession<'_>, epoch: u64) {
+        self.epoch = epoch;
+        self.attachment = Some(Attachment {
+            origin: open.origin,
+            level: open.level,
+            maximum_packet_bytes: open.maximum_packet_bytes,
+        });
+        if self.identity.is_empty() {
+            self.identity = open.identity.into();
+        }
+        self.expiry_s = open.expiry_s;
+        self.detached_at_ms = None;
+        self.will = open.will.as_ref().map(StoredWill::keep);
+    }
+
+    /// Repeats what is unfinished, then sends what waits.
+    fn resume(&mut self, receive_maximum: u16, turn: &mut Turn<'_>, effects: &mut Vec<Effect>) {
+        let Some(Attachment { origin, .. }) = self.attachment else {
+            return;
+        };
+        let maximum = receive_maximum.min(turn.limits.window_max).max(1);
+        for repeat in self.window.resume(maximum) {
+            match repeat {
+                Repeat::Publish(packet_id, delivery) => {
+                    self.send(Some(packet_id), delivery, true, turn, effects);
+                }
+                Repeat::Release(packet_id) => {
+                    let reason = ReasonCode::SUCCESS;
+                    effects.push(Effect::Release { origin, packet_id, reason });
+                }
+            }
+        }
+        self.pump(turn, effects);
+    }
+}
+
+/// What every step of one command sees alike.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    pub(crate) now_ms: u64,
+    pub(crate) limits: &'a Limits,
+    pub(crate) counters: &'a mut Counters,
+}
+
+impl Machine {
+    pub(crate) fn open_session(&mut self, open: &OpenSession<'_>, effects: &mut Vec<Effect>) {
+        let mut found = self.sessions.key_of(open.client_id);
+        let is_late = |session: &Session| session.is_expired(self.now_ms);
+        if let Some(key) = found.filter(|&key| self.sessions.get(key).is_some_and(is_late)) {
+            self.end_session(key, EndReason::Expired, effects);
+            found = None;
+        }
+        let stored = found.and_then(|key| self.sessions.get(key));
+        if stored.is_some_and(|session| belongs_to_another(session, open.identity)) {
+            self.counters.opens_refused += 1;
+            let reason = ReasonCode::NOT_AUTHORIZED;
+            effects.push(Effect::OpenRefused { origin: open.origin, reason });
+            return;
+        }
+        let attachment = stored.and_then(|session| session.attachment);
+        let previous = attachment.map(|attachment| attachment.origin);
+        match found {
+            Some(key) if !open.clean_start => self.take_over(key),
+            Some(key) => {
+                self.detach_silently(key);
+                self.end_session(key, EndReason::Discarded, effects);
+                found = None;
+            }
+            None => {}
+        }
+        match found {
+            Some(key) => self.attach_session(key, true, previous, open, effects),
+            None if open.expiry_s == 0 => effects.push(not_stored(open, previous)),
+            None => {
+                self.last_incarnation += 1;
+                let key = self.last_incarnation;
+                self.sessions.insert(Session::new(open.client_id, key));
+                self.attach_session(key, false, previous, open, effects);
+            }
+        }
+    }
+
+    /// Ends what the previous opening of a session that goes on has left: its will and deadlines.
+    fn take_over(&mut self, key: SessionKey) {
+        self.cancel_deadlines(key);
+        let is_due = |session: &mut Session| {
+            let will = session.will.take();
+            will.filter(|will| session.is_attached() && will.delay_s == 0)
+        };
+        if let Some(will) = self.sessions.change(key, is_due).flatten() {
+            self.will_is_due(key, will);
+        }
+    }
+
+    /// The connection of a discarded session is closed as the previous one of the new opening.
+    fn detach_silently(&mut self, key: SessionKey) {
+        self.sessions.change(key, |session| session.attachment = None);
+    }
+
+    fn attach_session(
+        &mut self,
+        key: SessionKey,
+        session_present: bool,
+        previous: Option<Origin>,
+        open: &OpenSession<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.last_epoch += 1;
+        let session_epoch = self.last_epoch;
+        let mut turn =
+            Turn { now_ms: self.now_ms, limits: &self.limits, counters: &mut self.counters };
+        self.sessions.change(key, |session| {
+            session.attach(open, session_epoch);
+            effects.push(Effect::SessionOpened(SessionOpened {
+                origin: open.origin,
+                client_id: session.client_id.clone(),
+                session_present,
+                session_epoch,
+                incarnation: key,
+                subscriptions: session.subscriptions.values().cloned().collect(),
+                previous,
+            }));
+            session.resume(open.receive_maximum, &mut turn, effects);
+        });
+    }
+
+    pub(crate) fn connection_lost(&mut self, lost: &ConnectionLost<'_>, effects: &mut Vec<Effect>) {
+        let key = self.sessions.key_at_epoch(lost.client_id, lost.session_epoch);
+        let is_attached =
+            |&key: &SessionKey| self.sessions.get(key).is_some_and(Session::is_attached);
+        let Some(key) = key.filter(is_attached) else {
+            self.counters.stale_commands += 1;
+            return;
+        };
+        let now_ms = self.now_ms;
+        self.sessions.change(key, |session| {
+            session.attachment = None;
+            session.detached_at_ms = Some(now_ms);
+            session.expiry_s = lost.expiry_s.unwrap_or(session.expiry_s);
+            session.will = session.will.take().filter(|_| lost.fire_will);
+        });
+        self.schedule_detached(key, effects);
+    }
+
+    /// Sets the deadlines of a session that has just been left, or meets those already due.
+    fn schedule_detached(&mut self, key: SessionKey, effects: &mut Vec<Effect>) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        let expiry_s = session.expiry_s;
+        if expiry_s == 0 {
+            self.end_session(key, EndReason::Closed, effects);
+            return;
+        }
+        let will_wait_s = session.will.as_ref().map(|will| will.delay_s);
+        if will_wait_s == Some(0) {
+            self.fire_will_of(key);
+        }
+        let after = |seconds: u32| self.now_ms.saturating_add(u64::from(seconds) * 1000);
+        let will_due_ms = will_wait_s.filter(|&wait_s| wait_s > 0).map(after);
+        let expires_at_ms = (expiry_s != EXPIRY_NEVER_S).then(|| after(expiry_s));
+        self.sessions.change(key, |session| {
+            session.will_due_ms = will_due_ms;
+            session.expires_at_ms = expires_at_ms;
+        });
+        if let Some(at_ms) = will_due_ms {
+            self.deadlines.insert(at_ms, Deadline::Will(key));
+        }
+        if let Some(at_ms) = expires_at_ms {
+            self.deadlines.insert(at_ms, Deadline::Session(key));
+        }
+    }
+
+    fn cancel_deadlines(&mut self, key: SessionKey) {
+        let taken = self
+            .sessions
+            .change(key, |session| (session.will_due_ms.take(), session.expires_at_ms.take()));
+        let Some((will_due_ms, expires_at_ms)) = taken else {
+            return;
+        };
+        if let Some(at_ms) = will_due_ms {
+            self.deadlines.remove(at_ms, Deadline::Will(key));
+        }
+        if let Some(at_ms) = expires_at_ms {
+            self.deadlines.remove(at_ms, Deadline::Session(key));
+        }
+    }
+
+    /// Publishes the will a session holds, if it does, at the end of this command.
+    pub(crate) fn fire_will_of(&mut self, key: SessionKey) {
+        let take = |session: &mut Session| {
+            session.will_due_ms = None;
+            session.will.take()
+        };
+        if let Some(will) = self.sessions.change(key, take).flatten() {
+            self.will_is_due(key, will);
+        }
+    }
+
+    fn will_is_due(&mut self, key: SessionKey, will: StoredWill) {
+        let Some(session) = self.sessions.get(key) else {
+            return;
+        };
+        self.due_wills.push_back(DueWill {
+            will,
+            client_id: session.client_id.clone(),
+            incarnation: key,
+            session_epoch: session.epoch,
+        });
+    }
+
+    /// Removes a session and everything that refers to it; publishes the will it still holds.
+    pub(crate) fn end_session(
+        &mut self,
+        key: SessionKey,
+        reason: EndReason,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.cancel_deadlines(key);
+        self.fire_will_of(key);
+        let Some(session) = self.sessions.remove(key) else {
+            return;
+        };
+        for filter in session.subscriptions.keys() {
+            // Only filters that parsed were ever stored.
+            if let Ok(filter) = Filter::parse(filter) {
+                self.subscriptions.remove(&filter, key);
+            }
+        }
+        self.counters.count_end(reason);
+        effects.push(Effect::SessionEnded(SessionEnded {
+            client_id: session.client_id.clone(),
+            session_epoch: session.epoch,
+            origin: session.attachment.map(|attachment| attachment.origin),
+            reason,
+        }));
+    }
+}
+
+/// A session that nobody authenticated has opened so far belongs to whoever comes.
+fn belongs_to_another(session: &Session, identity: &str) -> bool {
+    !session.identity.is_empty() && *session.identity != *identity
+}
+
+fn not_stored(open: &OpenSession<'_>, previous: Option<Origin>) -> Effect {
+    Effect::SessionOpened(SessionOpened {
+        origin: open.origin,
+        client_id: open.client_id.into(),
+        session_present: false,
+        session_epoch: 0,
+        incarnation: 0,
+        subscriptions: Vec::new(),
+        previous,
+    })
+}

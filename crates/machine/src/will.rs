@@ -1,0 +1,57 @@
+//! Wills: when the message a client left behind is published.
+//!
+//! Rules, which are the same for every version because 3.1 and 3.1.1 have a delay of zero:
+//! - A normal DISCONNECT deletes the will (`ConnectionLost` with `fire_will` false)
+//!   [MQTT-3.14.4-3].
+//! - Any other loss publishes it after its delay, or when the session ends, whichever is first
+//!   [MQTT-3.1.3-9, MQTT-3.1.2-8].
+//! - A client that returns to its session in time cancels a delayed will (WILL-10). A takeover is
+//!   both at once: the will goes out if its delay is zero, and is dropped if not.
+//! - The end of a session publishes the will it still holds; so every rule above only decides
+//!   whether the session holds it.
+//!
+//! Publishing is a normal publish: committed, recorded, routed, retained if asked. It is done at
+//! the end of the command that caused it, never in the middle of another publish's routing.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quantumqtt_wire::QoS;
+
+use crate::command::Will;
+
+/// A will as a session holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StoredWill {
+    pub(crate) topic: Box<str>,
+    pub(crate) properties: Bytes,
+    pub(crate) payload: Bytes,
+    pub(crate) qos: QoS,
+    pub(crate) retain: bool,
+    pub(crate) delay_s: u32,
+    pub(crate) expiry_s: Option<u32>,
+}
+
+impl StoredWill {
+    /// Copies a will out of its entry: it may be held for as long as a client is connected.
+    pub(crate) fn keep(will: &Will<'_>) -> Self {
+        Self {
+            topic: will.topic.into(),
+            properties: Bytes::copy_from_slice(will.properties),
+            payload: Bytes::copy_from_slice(will.payload),
+            qos: will.qos,
+            retain: will.retain,
+            delay_s: will.delay_s,
+            expiry_s: will.expiry_s,
+        }
+    }
+}
+
+/// A will whose time has come, with the names its record carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DueWill {
+    pub(crate) will: StoredWill,
+    pub(crate) client_id: Arc<str>,
+    pub(crate) incarnation: u64,
+    pub(crate) session_epoch: u64,
+}

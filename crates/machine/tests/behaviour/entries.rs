@@ -1,0 +1,289 @@
+//! The entry format: golden bytes, closing, and bytes from anywhere.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use proptest::prelude::*;
+use quantumqtt_machine::{
+    AckKind, ClientAck, Command, ConnectionLost, ENTRY_BYTES_CLOSE, ENTRY_COMMANDS_MAX, Entry,
+    EntryBuilder, EntryError, EntryHeader, FieldError, Limits, Machine, OpenSession, Origin,
+    Overflow, PubRel, Publish, RetainHandling, Source, Subscribe, SubscribeFilter,
+    SubscriptionOptions, Unsubscribe, Will,
+};
+use quantumqtt_wire::{QoS, ReasonCode};
+
+use crate::golden::check_golden;
+use crate::rig::{entry_of, publishing};
+
+const ORIGIN: Origin = Origin { node: 3, shard: 2, connection: 300 };
+
+const HEADER: EntryHeader = EntryHeader {
+    partition: 7,
+    tenant: 2,
+    routing_epoch: 5,
+    leader: 3,
+    batch_seq: 9,
+    now_ms: 1_700_000_000_000,
+};
+
+const OPEN: OpenSession<'static> = OpenSession {
+    origin: ORIGIN,
+    client_id: "küche",
+    identity: "alice",
+    level: 5,
+    clean_start: true,
+    expiry_s: u32::MAX,
+    receive_maximum: 100,
+    maximum_packet_bytes: 65_536,
+    will: Some(Will {
+        topic: "w",
+        properties: b"\x01\x01",
+        payload: b"gone",
+        qos: QoS::ExactlyOnce,
+        retain: true,
+        delay_s: 30,
+        expiry_s: Some(60),
+    }),
+};
+
+const LOST: ConnectionLost<'static> =
+    ConnectionLost { client_id: "c", session_epoch: 4, fire_will: true, expiry_s: Some(0) };
+
+const PUBLISH: Publish<'static> = Publish {
+    origin: ORIGIN,
+    client_id: "c",
+    session_epoch: 4,
+    incarnation: 1,
+    packet_id: 65_535,
+    qos: QoS::ExactlyOnce,
+    retain: true,
+    dup: true,
+    captured: false,
+    source: Source::Mqtt,
+    expiry_s: Some(3_600),
+    topic: "a/b",
+    properties: b"\x01\x01",
+    payload: b"\x00\xff payload",
+};
+
+const RELEASE: PubRel<'static> =
+    PubRel { origin: ORIGIN, client_id: "c", session_epoch: 4, packet_id: 65_535 };
+
+const ACK: ClientAck<'static> = ClientAck {
+    client_id: "c",
+    session_epoch: 4,
+    packet_id: 12,
+    kind: AckKind::PubRec,
+    reason: ReasonCode::QUOTA_EXCEEDED,
+};
+
+fn subscribe() -> Subscribe<'static> {
+    let options = SubscriptionOptions {
+        qos: QoS::ExactlyOnce,
+        no_local: true,
+        retain_as_published: true,
+        retain_handling: RetainHandling::DoNotSend,
+    };
+    let refused = SubscribeFilter {
+        filter: "$share/g/#",
+        options: SubscriptionOptions::with_qos(QoS::AtMostOnce),
+        refused: Some(ReasonCode::NOT_AUTHORIZED),
+    };
+    Subscribe {
+        origin: ORIGIN,
+        client_id: "c",
+        session_epoch: 4,
+        packet_id: 10,
+        subscription_id: Some(268_435_455),
+        filters: vec![SubscribeFilter { filter: "a/+", options, refused: None }, refused],
+    }
+}
+
+fn unsubscribe() -> Unsubscribe<'static> {
+    Unsubscribe {
+        origin: ORIGIN,
+        client_id: "c",
+        session_epoch: 4,
+        packet_id: 11,
+        filters: vec!["a/+", "b"],
+    }
+}
+
+/// One command of every kind, optional fields once present and once absent.
+fn samples() -> Vec<(&'static str, Command<'static>)> {
+    let bare = OpenSession { will: None, clean_start: false, identity: "", ..OPEN };
+    let captured = Publish { captured: true, ..publishing(0, QoS::AtMostOnce, "t", "") };
+    let limits = Limits { overflow: Overflow::DropOldest, ..Limits::default() };
+    vec![
+        ("open_session", Command::OpenSession(OPEN)),
+        ("open_session_bare", Command::OpenSession(bare)),
+        ("connection_lost", Command::ConnectionLost(LOST)),
+        ("subscribe", Command::Subscribe(subscribe())),
+        ("unsubscribe", Command::Unsubscribe(unsubscribe())),
+        ("publish", Command::Publish(PUBLISH)),
+        ("publish_captured", Command::Publish(captured)),
+        ("pub_rel", Command::PubRel(RELEASE)),
+        ("client_ack", Command::ClientAck(ACK)),
+        ("tick", Command::Tick),
+        ("set_limits", Command::SetLimits(limits)),
+    ]
+}
+
+fn encoded(command: &Command<'_>) -> Bytes {
+    let mut builder = EntryBuilder::new();
+    builder.push(command).unwrap();
+    builder.finish(&HEADER)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
+    })
+}
+
+#[test]
+fn every_command_has_the_bytes_it_always_had() {
+    let mut text =
+        String::from("# One entry per command: name, bytes. Read by every later release.\n");
+    for (name, command) in samples() {
+        writeln!(text, "{name} {}", hex(&encoded(&command))).unwrap();
+    }
+    check_golden("entries.txt", &text);
+}
+
+#[test]
+fn every_command_comes_back_as_it_went_in() {
+    for (name, command) in samples() {
+        let entry = Entry::parse(encoded(&command)).unwrap();
+        assert_eq!(entry.header(), &HEADER);
+        let commands: Result<Vec<_>, _> = entry.commands().collect();
+        assert_eq!(commands.unwrap(), [command], "{name}");
+    }
+}
+
+#[test]
+fn a_batch_keeps_its_order_and_the_builder_starts_afresh() {
+    let mut builder = EntryBuilder::new();
+    for _ in 0..2 {
+        for (_, command) in samples() {
+            builder.push(&command).unwrap();
+        }
+        let entry = Entry::parse(builder.finish(&HEADER)).unwrap();
+        let commands: Result<Vec<_>, _> = entry.commands().collect();
+        let expected: Vec<_> = samples().into_iter().map(|(_, command)| command).collect();
+        assert_eq!(commands.unwrap(), expected);
+        assert!(builder.is_empty());
+    }
+}
+
+#[test]
+fn an_entry_closes_by_count_and_by_bytes() {
+    let mut builder = EntryBuilder::new();
+    for _ in 0..ENTRY_COMMANDS_MAX {
+        assert!(!builder.is_full());
+        builder.push(&Command::Tick).unwrap();
+    }
+    assert!(builder.is_full());
+    assert_eq!(builder.push(&Command::Tick), Err(EntryError::Full));
+    builder.finish(&HEADER);
+
+    let large = "x".repeat(ENTRY_BYTES_CLOSE);
+    let publish = Command::Publish(publishing(1, QoS::AtLeastOnce, "t", &large));
+    builder.push(&publish).unwrap();
+    assert!(builder.is_full());
+    let entry = Entry::parse(builder.finish(&HEADER)).unwrap();
+    assert_eq!(entry.commands().next().unwrap().unwrap(), publish);
+}
+
+#[test]
+fn what_is_newer_or_unknown_is_an_error_and_never_skipped() {
+    let bytes = encoded(&Command::Tick).to_vec();
+    let changed = |at: usize, value: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = value;
+        Entry::parse(Bytes::from(bytes)).map(|_| ()).unwrap_err()
+    };
+    assert_eq!(changed(0, 0x51), EntryError::NotAnEntry(0x51));
+    assert_eq!(changed(0, 0xE2), EntryError::NewerFormat(2));
+    assert_eq!(changed(1, 2), EntryError::NewerApplyVersion(2));
+    assert_eq!(changed(1, 0), EntryError::Mismatch);
+    assert_eq!(changed(39, 2), EntryError::Truncated, "two commands announced, one there");
+    assert_eq!(changed(39, 0), EntryError::Mismatch, "none announced, one there");
+    assert_eq!(changed(45, 10), EntryError::UnknownKind(10));
+    assert_eq!(changed(45, 0), EntryError::UnknownKind(0));
+    assert_eq!(Entry::parse(Bytes::new()).map(|_| ()), Err(EntryError::Truncated));
+}
+
+#[test]
+fn a_malformed_body_stops_apply() {
+    let mut bytes = encoded(&Command::Tick).to_vec();
+    // A tick with a byte too many; the framing is sound.
+    bytes[46] = 1;
+    bytes.push(0);
+    bytes[41] += 1;
+    let entry = Entry::parse(Bytes::from(bytes)).unwrap();
+    let mut machine = Machine::new(HEADER.partition, Limits::default());
+    let error = EntryError::Malformed { kind: 8, source: FieldError::Trailing };
+    assert_eq!(machine.apply(&entry, &mut Vec::new()), Err(error.into()));
+    assert_eq!(error.to_string(), "command of kind 8 has bytes after its last field");
+}
+
+#[test]
+fn an_entry_of_another_partition_is_refused() {
+    let mut machine = Machine::new(1, Limits::default());
+    let before = machine.digest();
+    assert!(machine.apply(&entry_of(&[Command::Tick], 5), &mut Vec::new()).is_err());
+    assert_eq!(machine.digest(), before);
+}
+
+/// A sound batch of every command, as bytes to be hurt.
+fn batch() -> Vec<u8> {
+    let mut builder = EntryBuilder::new();
+    for (_, command) in samples() {
+        builder.push(&command).unwrap();
+    }
+    builder.finish(&HEADER).to_vec()
+}
+
+/// Reads and applies; what matters is that this returns.
+fn swallow(bytes: Vec<u8>) {
+    if let Ok(entry) = Entry::parse(Bytes::from(bytes)) {
+        let mut machine = Machine::new(entry.header().partition, Limits::default());
+        let result = machine.apply(&entry, &mut Vec::new());
+        if result.is_ok() {
+            assert_eq!(machine.check_invariants(), Ok(()));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        swallow(bytes);
+    }
+
+    #[test]
+    fn a_damaged_entry_never_panics(
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let mut bytes = batch();
+        for (at, value) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = value;
+        }
+        swallow(bytes.clone());
+        bytes.truncate(cut.index(bytes.len()));
+        swallow(bytes);
+    }
+}
+
+#[test]
+fn every_truncation_is_noticed() {
+    let bytes = batch();
+    for length in 0..bytes.len() {
+        let cut = Bytes::copy_from_slice(&bytes[..length]);
+        assert_eq!(Entry::parse(cut).map(|_| ()), Err(EntryError::Truncated), "{length}");
+    }
+}
