@@ -12,7 +12,7 @@ use quantumqtt_wire::{PacketId, Properties, PropertyBlock, PropertyId, Publish, 
 
 use crate::effects::fill_block;
 use crate::index::Route;
-use crate::outbound::{Outbound, Sent, send};
+use crate::outbound::{Outbound, Sent, SentLoose, send, send_loose};
 use crate::reasons::{CloseReason, DropReason};
 use crate::shard::ShardService;
 use crate::statistics::ShardCells;
@@ -159,7 +159,16 @@ fn encode(
     }
 }
 
-/// Push `message` to every route of the audience; returns how many it was for.
+/// How a message fared with its subscribers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Delivered {
+    /// How many it was for.
+    pub(crate) count: usize,
+    /// One of them is behind: the publisher should not be read until it has caught up.
+    pub(crate) must_pause: bool,
+}
+
+/// Push `message` to every route of the audience.
 pub(crate) fn deliver(
     encoder: &mut Encoder,
     turn: &mut Turn<ShardService>,
@@ -167,9 +176,9 @@ pub(crate) fn deliver(
     routes: &[Route],
     message: &Outgoing<'_>,
     audience: Audience,
-) -> usize {
+) -> Delivered {
     encoder.begin();
-    let mut count = 0;
+    let mut delivered = Delivered::default();
     for route in routes {
         let subscriber = &route.subscriber;
         let is_own = message.publisher == Some(route.id);
@@ -179,7 +188,7 @@ pub(crate) fn deliver(
         if audience == Audience::TransientOnly && subscriber.is_stored {
             continue;
         }
-        count += 1;
+        delivered.count += 1;
         let qos = message.qos.min(subscriber.options.qos);
         // A live message loses its retain flag unless the subscriber asked to see it.
         let retain = message.retain && subscriber.options.retain_as_published;
@@ -189,9 +198,10 @@ pub(crate) fn deliver(
             retain,
             subscription_ids: &route.subscription_ids,
         };
-        push(turn, cells, &subscriber.outlet, encoder.form(message, key), qos);
+        let form = encoder.form(message, key);
+        delivered.must_pause |= push(turn, cells, &subscriber.outlet, form, qos, message.publisher);
     }
-    count
+    delivered
 }
 
 /// Push one retained message to one new subscriber.
@@ -207,34 +217,57 @@ pub(crate) fn deliver_retained(
     encoder.begin();
     let subscription_ids = subscription_id.as_slice();
     let key = FormKey { version, qos: message.qos, retain: true, subscription_ids };
-    push(turn, cells, outlet, encoder.form(message, key), message.qos);
+    push(turn, cells, outlet, encoder.form(message, key), message.qos, None);
 }
 
+/// Push one form; true when the publisher should pause.
+#[inline]
 fn push(
     turn: &mut Turn<ShardService>,
     cells: &ShardCells,
     outlet: &Arc<Outlet<Outbound>>,
     form: Form<'_>,
     qos: QoS,
-) {
+    publisher: Option<ConnectionId>,
+) -> bool {
     if form.bytes.is_empty() {
-        return;
+        return false;
+    }
+    if qos == QoS::AtMostOnce {
+        return push_loose(turn, cells, outlet, form.bytes, publisher);
     }
     let outcome = turn.write(outlet, |out| {
-        if form.bytes.len() > out.outbound.packet_bytes_max as usize {
-            return Err(DropReason::PacketTooLarge);
-        }
-        if qos != QoS::AtMostOnce {
-            return Ok(send(out, form.bytes, form.packet_id_at, qos));
-        }
-        if out.is_over_soft_limit() || out.push(form.bytes).is_err() {
-            return Err(DropReason::SlowSubscriber);
-        }
-        Ok(Sent::Taken)
+        let fits = form.bytes.len() <= out.outbound.packet_bytes_max as usize;
+        fits.then(|| send(out, form.bytes, form.packet_id_at, qos))
     });
     match outcome {
-        Ok(Sent::Taken) => cells.count_sent(qos),
-        Ok(Sent::TooSlow) => turn.close(outlet.id(), CloseReason::SlowSubscriber.into()),
-        Err(reason) => cells.count_drop(reason),
+        Some(Sent::Taken) => cells.count_sent(qos),
+        Some(Sent::TooSlow) => turn.close(outlet.id(), CloseReason::SlowSubscriber.into()),
+        None => cells.count_drop(DropReason::PacketTooLarge),
     }
+    false
+}
+
+#[inline]
+fn push_loose(
+    turn: &mut Turn<ShardService>,
+    cells: &ShardCells,
+    outlet: &Arc<Outlet<Outbound>>,
+    bytes: &[u8],
+    publisher: Option<ConnectionId>,
+) -> bool {
+    let outcome = turn.write(outlet, |out| {
+        let fits = bytes.len() <= out.outbound.packet_bytes_max as usize;
+        fits.then(|| send_loose(out, bytes, publisher))
+    });
+    match outcome {
+        Some(SentLoose::Taken) => cells.count_sent(QoS::AtMostOnce),
+        Some(SentLoose::TakenButPause) => {
+            cells.count_sent(QoS::AtMostOnce);
+            return true;
+        }
+        Some(SentLoose::Dropped) => cells.count_drop(DropReason::SlowSubscriber),
+        None => cells.count_drop(DropReason::PacketTooLarge),
+    }
+    false
 }

@@ -7,6 +7,8 @@ pub(crate) const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Open inbound QoS 2 exchanges of a transient session; the receive maximum we announce is lower
 /// or equal, so only a client that breaks the rules gets here.
 pub(crate) const RECEIVED_IDS_MAX: usize = 65_535;
+/// A subscriber whose socket has taken nothing for this long slows nobody down any more.
+pub(crate) const STALL_MS: u64 = 1_000;
 /// Names a client id may have in MQTT 3.1 [MQTT 3.1 §3.1].
 pub(crate) const V31_CLIENT_ID_CHARS: std::ops::RangeInclusive<usize> = 1..=23;
 /// Partitions until forwarding between partitions exists.

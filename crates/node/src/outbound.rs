@@ -9,13 +9,13 @@
 //!
 //! A session that is held by the machine gets its packet ids there and uses none of this.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use quantumqtt_reactor::{OutletGuard, Overflow};
+use quantumqtt_reactor::{ConnectionId, OutletGuard, Overflow};
 use quantumqtt_wire::{PacketId, QoS};
 
-use crate::limits::{WAITING_BYTES_MAX, WAITING_COUNT_MAX};
+use crate::limits::{STALL_MS, WAITING_BYTES_MAX, WAITING_COUNT_MAX};
 
 /// The sending half of one connection.
 #[derive(Debug, Default)]
@@ -27,6 +27,8 @@ pub(crate) struct Outbound {
     in_flight: InFlight,
     waiting: VecDeque<Encoded>,
     waiting_bytes: usize,
+    /// Publishers whose reads are paused until this client has caught up.
+    paused: BTreeSet<ConnectionId>,
 }
 
 /// What the client still owes for a packet id.
@@ -122,6 +124,46 @@ impl Outbound {
     fn has_room(&self) -> bool {
         self.in_flight.unsettled < self.window
     }
+}
+
+/// What became of a QoS 0 message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SentLoose {
+    /// On its way.
+    Taken,
+    /// On its way, but the client is behind: its publisher should pause.
+    TakenButPause,
+    /// The client drains nothing; the message is lost to it and nobody waits.
+    Dropped,
+}
+
+/// Send a QoS 0 message.
+///
+/// A client that is behind but drains slows its publishers down, so that nothing is lost while it
+/// reads. One that has drained nothing for a while slows nobody: it loses messages instead.
+pub(crate) fn send_loose(
+    out: &mut Guard<'_>,
+    bytes: &[u8],
+    publisher: Option<ConnectionId>,
+) -> SentLoose {
+    let is_behind = out.is_over_soft_limit();
+    if is_behind && out.stalled_ms() >= STALL_MS || out.push(bytes).is_err() {
+        return SentLoose::Dropped;
+    }
+    match publisher.filter(|_| is_behind) {
+        Some(publisher) => {
+            out.outbound.paused.insert(publisher);
+            SentLoose::TakenButPause
+        }
+        None => SentLoose::Taken,
+    }
+}
+
+/// The socket takes bytes again: send what waits, and name the publishers that may go on.
+pub(crate) fn on_room(out: &mut Guard<'_>) -> (Sent, BTreeSet<ConnectionId>) {
+    let sent = send_waiting(out);
+    let may_go_on = out.has_room_again();
+    (sent, if may_go_on { std::mem::take(&mut out.outbound.paused) } else { BTreeSet::new() })
 }
 
 /// Send a QoS 1 or 2 message now, or let it wait behind the window.

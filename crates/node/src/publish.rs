@@ -15,8 +15,8 @@ use quantumqtt_wire::{
 };
 
 use crate::connection::Connection;
-use crate::deliver::{Audience, IncomingPacket, Outgoing, deliver};
-use crate::limits::RECEIVED_IDS_MAX;
+use crate::deliver::{Audience, Delivered, IncomingPacket, Outgoing, deliver};
+use crate::limits::{RECEIVED_IDS_MAX, STALL_MS};
 use crate::outbound::{Sent, on_puback, on_pubcomp, on_pubrec, send_waiting};
 use crate::packets::write_ack;
 use crate::reasons::CloseReason;
@@ -60,8 +60,7 @@ impl ShardService {
             return close(turn, connection, CloseReason::ReceiveMaximumExceeded);
         }
         if self.may_skip_the_log(connection, publish) {
-            self.deliver_and_acknowledge(turn, connection, publish, &topic, packet_id);
-            return Then::Continue;
+            return self.deliver_and_acknowledge(turn, connection, publish, &topic, packet_id);
         }
         connection.unacknowledged = connection.unacknowledged.saturating_add(1);
         connection.proposed = connection.proposed.saturating_add(1);
@@ -89,7 +88,7 @@ impl ShardService {
         publish: &Publish<'_>,
         topic: &str,
         packet_id: PacketId,
-    ) {
+    ) -> Then {
         let message = Outgoing {
             topic,
             payload: publish.payload,
@@ -100,8 +99,8 @@ impl ShardService {
             publisher: Some(connection.id),
             packet: None,
         };
-        let reached = self.route_now(turn, &message);
-        let is_told = reached == 0 && connection.version == Version::V5;
+        let delivered = self.route_now(turn, &message);
+        let is_told = delivered.count == 0 && connection.version == Version::V5;
         let reason =
             if is_told { ReasonCode::NO_MATCHING_SUBSCRIBERS } else { ReasonCode::SUCCESS };
         let kind = if publish.qos == QoS::ExactlyOnce {
@@ -111,12 +110,13 @@ impl ShardService {
             PacketType::PubAck
         };
         write_ack(turn, connection, kind, packet_id, reason);
+        pause_if(turn, connection, delivered.must_pause)
     }
 
     fn on_unacknowledged_publish(
         &mut self,
         turn: &mut Turn<Self>,
-        connection: &Connection,
+        connection: &mut Connection,
         publish: &Publish<'_>,
         topic: &str,
         packet: &[u8],
@@ -137,12 +137,12 @@ impl ShardService {
             publisher: Some(connection.id),
             packet: may_go_as_is.then_some(IncomingPacket { bytes: packet, is_v5 }),
         };
-        self.route_now(turn, &message);
-        Then::Continue
+        let delivered = self.route_now(turn, &message);
+        pause_if(turn, connection, delivered.must_pause)
     }
 
     /// Straight to everybody online.
-    fn route_now(&mut self, turn: &mut Turn<Self>, message: &Outgoing<'_>) -> usize {
+    fn route_now(&mut self, turn: &mut Turn<Self>, message: &Outgoing<'_>) -> Delivered {
         let Self { router, encoder, shared, .. } = self;
         let cells = &shared.cells[usize::from(self.shard)];
         deliver(encoder, turn, cells, router.routes(message.topic), message, Audience::Everyone)
@@ -324,4 +324,15 @@ impl ShardService {
         });
         self.proposals.push(turn, &command);
     }
+}
+
+/// Stop reading a publisher whose subscriber is behind, but never for long: by then the subscriber
+/// has caught up, or it has stalled and loses messages instead of slowing anybody down.
+fn pause_if(turn: &mut Turn<ShardService>, connection: &mut Connection, must_pause: bool) -> Then {
+    if !must_pause {
+        return Then::Continue;
+    }
+    connection.paused_until_ms = turn.now_ms() + STALL_MS;
+    turn.set_deadline(connection.id, connection.paused_until_ms);
+    Then::Pause
 }

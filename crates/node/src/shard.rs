@@ -24,7 +24,7 @@ use crate::connection::{Connection, Session, State};
 use crate::deliver::Encoder;
 use crate::events::{EventKind, EventQueue};
 use crate::index::Router;
-use crate::outbound::Outbound;
+use crate::outbound::{self, Outbound, Sent};
 use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{CommitError, Partition};
 use crate::reasons::{CloseReason, RefusalReason};
@@ -258,14 +258,15 @@ impl ShardService {
         };
         let mut effects = std::mem::take(&mut self.effects);
         let now_ms = turn.now_ms();
-        for mut builder in std::mem::take(&mut self.proposals.to_commit) {
-            let commands = must_apply(partition.commit(&mut builder, now_ms, &mut effects));
-            self.cells().count_entry(commands);
-            self.dispatch(turn, connections, &mut effects);
-        }
+        // Time first: what is due happened before what these commands ask for.
         let ticked = must_apply(partition.tick(now_ms, &mut effects));
         if ticked > 0 {
             self.cells().count_entry(ticked);
+            self.dispatch(turn, connections, &mut effects);
+        }
+        for mut builder in std::mem::take(&mut self.proposals.to_commit) {
+            let commands = must_apply(partition.commit(&mut builder, now_ms, &mut effects));
+            self.cells().count_entry(commands);
             self.dispatch(turn, connections, &mut effects);
         }
         let stored = partition.machine().statistics();
@@ -301,6 +302,13 @@ pub(crate) fn go_on(turn: &mut Turn<ShardService>, connection: &Connection, then
     }
 }
 
+/// Read a paused connection again. Its silence was ours, so it is forgiven.
+fn read_on(turn: &mut Turn<ShardService>, connection: &mut Connection) {
+    connection.paused_until_ms = 0;
+    connection.last_packet_ms = turn.now_ms();
+    turn.resume_reads(connection.id);
+}
+
 /// A log that cannot be applied means that this state would diverge: stop the node, do not guess.
 fn must_apply(outcome: Result<u64, CommitError>) -> u64 {
     match outcome {
@@ -328,6 +336,7 @@ impl Service for ShardService {
             silence_ms_max: 0,
             last_packet_ms: turn.now_ms(),
             unacknowledged: 0,
+            paused_until_ms: 0,
             proposed: 0,
             disconnect_expiry_s: None,
             filters: BTreeSet::new(),
@@ -379,6 +388,17 @@ impl Service for ShardService {
         }
     }
 
+    fn on_room(&mut self, turn: &mut Turn<Self>, connection: &mut Connection) {
+        let (sent, publishers) = turn.write(&connection.outlet, outbound::on_room);
+        for publisher in publishers {
+            turn.post(publisher.shard(), Mail::ReadOn { connection: publisher });
+        }
+        if sent == Sent::TooSlow {
+            let then = close(turn, connection, CloseReason::SlowSubscriber);
+            go_on(turn, connection, then);
+        }
+    }
+
     fn on_deadline(&mut self, turn: &mut Turn<Self>, connection: &mut Connection) -> Deadline {
         match &connection.state {
             State::Fresh => Deadline::Close(CloseReason::ConnectTimeout.into()),
@@ -390,7 +410,13 @@ impl Service for ShardService {
             }
             // A fence or the machine always answers; no timer may go ahead of them.
             State::Opening(_) => Deadline::None,
+            State::Connected if connection.paused_until_ms > turn.now_ms() => {
+                Deadline::At(connection.paused_until_ms)
+            }
             State::Connected => {
+                if connection.paused_until_ms != 0 {
+                    read_on(turn, connection);
+                }
                 let silent_until = connection.last_packet_ms + connection.silence_ms_max;
                 if connection.silence_ms_max == 0 {
                     Deadline::None
@@ -431,7 +457,11 @@ impl Service for ShardService {
                     go_on(turn, connection, then);
                 }
             }
-            Mail::ReadOn { connection } => turn.resume_reads(connection),
+            Mail::ReadOn { connection } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    read_on(turn, connection);
+                }
+            }
             Mail::RetainedWanted { connection, wanted } => {
                 self.find_retained(turn, connection, &wanted);
             }

@@ -43,6 +43,8 @@ struct State<O> {
     /// None once the owner has closed the socket; nobody writes after that.
     fd: Option<RawFd>,
     dirty: bool,
+    /// When bytes last left, or when the socket last stopped taking them.
+    progress_ms: u64,
     outbound: O,
 }
 
@@ -63,7 +65,8 @@ pub(crate) enum Flushed {
 
 impl<O> Outlet<O> {
     pub(crate) fn new(id: ConnectionId, fd: RawFd, limits: Limits, outbound: O) -> Self {
-        let state = State { ring: Ring::default(), fd: Some(fd), dirty: false, outbound };
+        let state =
+            State { ring: Ring::default(), fd: Some(fd), dirty: false, progress_ms: 0, outbound };
         Self { id, limits, blocked: AtomicBool::new(false), state: Mutex::new(state) }
     }
 
@@ -78,6 +81,7 @@ impl<O> Outlet<O> {
     pub(crate) fn append<R>(
         &self,
         pool: &mut BufferPool,
+        now_ms: u64,
         append: impl FnOnce(&mut OutletGuard<'_, O>) -> R,
     ) -> (R, bool) {
         let mut state = self.state.lock();
@@ -88,6 +92,11 @@ impl<O> Outlet<O> {
             pool,
             limits: self.limits,
             open: state.fd.is_some(),
+            stalled_ms: if self.blocked.load(Ordering::Relaxed) {
+                now_ms.saturating_sub(state.progress_ms)
+            } else {
+                0
+            },
         };
         let result = append(&mut guard);
         let must_flush = !state.ring.is_empty()
@@ -103,23 +112,24 @@ impl<O> Outlet<O> {
     }
 
     /// Send what waits with one call.
-    pub(crate) fn flush(&self, pool: &mut BufferPool) -> Flushed {
+    pub(crate) fn flush(&self, pool: &mut BufferPool, now_ms: u64) -> Flushed {
         let mut state = self.state.lock();
         state.dirty = false;
         if self.blocked.load(Ordering::Relaxed) {
             return Flushed::Blocked(0);
         }
-        self.send_waiting(&mut state, pool)
+        state.progress_ms = now_ms;
+        self.send_waiting(&mut state, pool, now_ms)
     }
 
     /// The kernel has room again: only the owner calls this.
-    pub(crate) fn flush_unblocked(&self, pool: &mut BufferPool) -> Flushed {
+    pub(crate) fn flush_unblocked(&self, pool: &mut BufferPool, now_ms: u64) -> Flushed {
         let mut state = self.state.lock();
         self.blocked.store(false, Ordering::Release);
-        self.send_waiting(&mut state, pool)
+        self.send_waiting(&mut state, pool, now_ms)
     }
 
-    fn send_waiting(&self, state: &mut State<O>, pool: &mut BufferPool) -> Flushed {
+    fn send_waiting(&self, state: &mut State<O>, pool: &mut BufferPool, now_ms: u64) -> Flushed {
         let Some(fd) = state.fd else {
             return Flushed::Empty(0);
         };
@@ -132,6 +142,7 @@ impl<O> Outlet<O> {
             match send_once(fd, &state.ring) {
                 Ok(bytes) => {
                     state.ring.consume(bytes, pool);
+                    state.progress_ms = now_ms;
                     sent += bytes;
                 }
                 Err(Errno::INTR) => {}
@@ -176,6 +187,7 @@ pub struct OutletGuard<'a, O> {
     pool: &'a mut BufferPool,
     limits: Limits,
     open: bool,
+    stalled_ms: u64,
 }
 
 impl<O> OutletGuard<'_, O> {
@@ -204,6 +216,18 @@ impl<O> OutletGuard<'_, O> {
     #[inline]
     pub fn is_over_soft_limit(&self) -> bool {
         self.ring.len() > self.limits.out_bytes_soft
+    }
+
+    /// Whether so little waits that producers who stopped may go on.
+    #[inline]
+    pub fn has_room_again(&self) -> bool {
+        self.ring.len() <= self.limits.out_bytes_soft / 2
+    }
+
+    /// How long the socket has taken nothing although bytes wait; 0 while it takes some.
+    #[inline]
+    pub fn stalled_ms(&self) -> u64 {
+        self.stalled_ms
     }
 
     /// False once the owner has closed the socket.
@@ -245,11 +269,11 @@ mod tests {
         let outlet =
             Outlet::new(ConnectionId::new(0, 0, 0), ours.as_raw_fd(), limits(1 << 20, 1 << 20), ());
         let mut pool = BufferPool::default();
-        let (first, must_flush) = outlet.append(&mut pool, |guard| guard.push(b"one "));
+        let (first, must_flush) = outlet.append(&mut pool, 0, |guard| guard.push(b"one "));
         assert_eq!((first, must_flush), (Ok(()), true));
-        let (_, must_flush) = outlet.append(&mut pool, |guard| guard.push(b"two"));
+        let (_, must_flush) = outlet.append(&mut pool, 0, |guard| guard.push(b"two"));
         assert!(!must_flush, "one flush per turn");
-        assert_eq!(outlet.flush(&mut pool), Flushed::Empty(7));
+        assert_eq!(outlet.flush(&mut pool, 0), Flushed::Empty(7));
         let mut heard = [0; 7];
         theirs.read_exact(&mut heard).unwrap();
         assert_eq!(&heard, b"one two");
@@ -265,9 +289,9 @@ mod tests {
         let block = [7; 1 << 14];
         let mut refused = false;
         for _ in 0..100_000 {
-            let (result, must_flush) = outlet.append(&mut pool, |guard| guard.push(&block));
+            let (result, must_flush) = outlet.append(&mut pool, 0, |guard| guard.push(&block));
             if must_flush {
-                outlet.flush(&mut pool);
+                outlet.flush(&mut pool, 0);
             }
             if result.is_err() {
                 refused = true;
@@ -276,7 +300,7 @@ mod tests {
         }
         assert!(refused, "the kernel buffers are finite and so is ours");
         assert!(outlet.is_blocked());
-        outlet.append(&mut pool, |guard| assert!(guard.is_over_soft_limit()));
+        outlet.append(&mut pool, 0, |guard| assert!(guard.is_over_soft_limit()));
         drop(theirs);
     }
 
@@ -289,9 +313,9 @@ mod tests {
         outlet.close(&mut pool);
         drop(ours);
         let ((result, open), must_flush) =
-            outlet.append(&mut pool, |guard| (guard.push(b"late"), guard.is_open()));
+            outlet.append(&mut pool, 0, |guard| (guard.push(b"late"), guard.is_open()));
         assert_eq!((result, open, must_flush), (Ok(()), false, false));
-        assert_eq!(outlet.flush(&mut pool), Flushed::Empty(0));
+        assert_eq!(outlet.flush(&mut pool, 0), Flushed::Empty(0));
         drop(theirs);
     }
 }

@@ -34,6 +34,9 @@ pub trait Service: Send + Sized + 'static {
         bytes: &[u8],
     ) -> Consumed;
 
+    /// A socket that had taken no more for a while takes bytes again; some may still wait.
+    fn on_room(&mut self, turn: &mut Turn<Self>, connection: &mut Self::Connection);
+
     /// The deadline set for a connection has passed.
     fn on_deadline(&mut self, turn: &mut Turn<Self>, connection: &mut Self::Connection)
     -> Deadline;
@@ -163,7 +166,7 @@ impl<S: Service> Turn<S> {
         outlet: &Arc<Outlet<S::Outbound>>,
         append: impl FnOnce(&mut OutletGuard<'_, S::Outbound>) -> R,
     ) -> R {
-        let (result, must_flush) = outlet.append(&mut self.pool, append);
+        let (result, must_flush) = outlet.append(&mut self.pool, self.now_ms, append);
         if must_flush {
             self.dirty.push(Arc::clone(outlet));
         }

@@ -191,9 +191,12 @@ impl<S: Service> Shard<S> {
             }
         }
         if event.is_writable() && slot.outlet.is_blocked() {
-            match slot.outlet.flush_unblocked(&mut self.turn.pool) {
+            match slot.outlet.flush_unblocked(&mut self.turn.pool, self.turn.now_ms) {
                 Flushed::Broken => self.turn.closing.push((id, CloseCause::SocketError)),
                 Flushed::Empty(bytes) | Flushed::Blocked(bytes) => {
+                    if let Some(connection) = slot.connection.as_mut().filter(|_| bytes > 0) {
+                        self.service.on_room(&mut self.turn, connection);
+                    }
                     count(&self.counters().bytes_sent, bytes as u64);
                 }
             }
@@ -450,7 +453,7 @@ impl<S: Service> Shard<S> {
                 self.cut(id);
                 continue;
             };
-            let last_words = slot.outlet.flush(&mut self.turn.pool);
+            let last_words = slot.outlet.flush(&mut self.turn.pool, self.turn.now_ms);
             slot.outlet.close(&mut self.turn.pool);
             let polite = matches!(cause, CloseCause::Service(_) | CloseCause::Stopping)
                 && matches!(last_words, Flushed::Empty(_))
@@ -485,7 +488,7 @@ impl<S: Service> Shard<S> {
     fn flush_dirty(&mut self) {
         let mut sent = 0;
         for outlet in self.turn.dirty.drain(..) {
-            match outlet.flush(&mut self.turn.pool) {
+            match outlet.flush(&mut self.turn.pool, self.turn.now_ms) {
                 Flushed::Empty(bytes) | Flushed::Blocked(bytes) => sent += bytes,
                 Flushed::Broken => {
                     let id = outlet.id();

@@ -4,6 +4,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ struct Echo {
     shards: u16,
     idle_ms: Option<u64>,
     owed: Vec<(Arc<Outlet<()>>, Vec<u8>)>,
+    rooms: Arc<AtomicUsize>,
 }
 
 struct Line {
@@ -68,6 +70,10 @@ impl Service for Echo {
         Consumed { bytes: used, then: Then::Continue }
     }
 
+    fn on_room(&mut self, _: &mut Turn<Self>, _: &mut Line) {
+        self.rooms.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn on_deadline(&mut self, _: &mut Turn<Self>, _: &mut Line) -> Deadline {
         Deadline::Close(CloseCause::Service(9))
     }
@@ -105,10 +111,13 @@ impl Service for Echo {
 struct World {
     reactor: Reactor<Echo>,
     closed: Seen,
+    rooms: Arc<AtomicUsize>,
 }
 
 fn start(shards: u16, connections_max: usize, idle_ms: Option<u64>) -> World {
     let closed = Seen::default();
+    let rooms = Arc::new(AtomicUsize::new(0));
+    let all_rooms = Arc::clone(&rooms);
     let spec = ReactorSpec {
         shards,
         listeners: vec![ListenerSpec { host: "127.0.0.1".to_owned(), port: 0 }],
@@ -116,9 +125,15 @@ fn start(shards: u16, connections_max: usize, idle_ms: Option<u64>) -> World {
         clock: Clock::start(),
     };
     let seen = Arc::clone(&closed);
-    let make = move |_| Echo { closed: Arc::clone(&seen), shards, idle_ms, owed: Vec::new() };
+    let make = move |_| Echo {
+        closed: Arc::clone(&seen),
+        shards,
+        idle_ms,
+        owed: Vec::new(),
+        rooms: Arc::clone(&all_rooms),
+    };
     let on_failure: quantumqtt_reactor::OnFailure = Arc::new(|words| panic!("{words}"));
-    World { reactor: Reactor::start(&spec, make, &on_failure).unwrap(), closed }
+    World { reactor: Reactor::start(&spec, make, &on_failure).unwrap(), closed, rooms }
 }
 
 impl World {
@@ -264,8 +279,29 @@ fn taken_port_is_named() {
         limits: Limits { connections_max: 1, out_bytes_soft: 1, out_bytes_max: 1 },
         clock: Clock::start(),
     };
-    let make = |_| Echo { closed: Seen::default(), shards: 1, idle_ms: None, owed: Vec::new() };
+    let all_rooms = Arc::new(AtomicUsize::new(0));
+    let make = |_| Echo {
+        closed: Seen::default(),
+        shards: 1,
+        idle_ms: None,
+        owed: Vec::new(),
+        rooms: Arc::clone(&all_rooms),
+    };
     let on_failure: quantumqtt_reactor::OnFailure = Arc::new(|words| panic!("{words}"));
     let refused = Reactor::start(&spec, make, &on_failure).unwrap_err();
     assert_eq!(refused.to_string(), format!("cannot listen on {}", world.address()));
+}
+
+#[test]
+fn room_is_told_after_a_full_socket_was_read() {
+    let world = start(1, 10, None);
+    let mut stream = world.connect();
+    let mut text = vec![b'y'; 12_000_000];
+    text.push(b'\n');
+    let mut writer = stream.try_clone().unwrap();
+    let sent = text.clone();
+    // Nothing is read until all is sent: the echo must fill every buffer on its way back.
+    writer.write_all(&sent).unwrap();
+    expect(&mut stream, &text);
+    assert!(world.rooms.load(Ordering::Relaxed) > 0);
 }
