@@ -11,7 +11,7 @@ __version__: Final[str]
 BUILD: Final[Mapping[str, str]]
 """How this module was built: `profile`, `target`, `apply_version`."""
 
-EventKind = Literal[
+_EventKind = Literal[
     "admission_wanted",
     "session_opened",
     "session_closed",
@@ -113,7 +113,7 @@ class Event:
     """Something Python may want to know or decide; fields that do not apply are None."""
 
     @property
-    def kind(self) -> EventKind: ...
+    def kind(self) -> _EventKind: ...
     @property
     def at_ms(self) -> int:
         """Wall clock of the node when it happened, Unix milliseconds."""

@@ -1,0 +1,90 @@
+"""The admin application: metrics, health, statistics and the live page. Everything here reads."""
+
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quantumqtt.api.health import Health, liveness, readiness
+from quantumqtt.api.hosts import HostGuard
+from quantumqtt.api.metrics import metrics_registry, render_metrics
+from quantumqtt.api.page import live_page
+from quantumqtt.api.view import BrokerView, NodeFacts, statistics_document
+
+_HEADERS: Final = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+class SecurityHeaders:
+    """ASGI middleware that adds our headers wherever a response did not set its own."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Add the headers when the response starts."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+def admin_app(
+    broker: BrokerView, facts: NodeFacts, *, host_names: tuple[str, ...] = ()
+) -> Starlette:
+    """Make the application for one broker."""
+    registry = metrics_registry(broker, facts)
+
+    async def page(_request: Request) -> Response:
+        live = live_page()
+        return Response(
+            live.body,
+            media_type="text/html; charset=utf-8",
+            headers={"content-security-policy": live.content_security_policy},
+        )
+
+    async def metrics(request: Request) -> Response:
+        body, content_type = render_metrics(registry, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": content_type})
+
+    async def livez(_request: Request) -> Response:
+        return _health_response("alive", liveness(broker))
+
+    async def readyz(_request: Request) -> Response:
+        return _health_response("ready", readiness(broker))
+
+    async def statistics(_request: Request) -> Response:
+        return JSONResponse(statistics_document(broker, facts))
+
+    return Starlette(
+        routes=[
+            Route("/", page),
+            Route("/metrics", metrics),
+            Route("/livez", livez),
+            Route("/readyz", readyz),
+            Route("/v1/statistics", statistics),
+        ],
+        middleware=[Middleware(SecurityHeaders), Middleware(HostGuard, names=host_names)],
+    )
+
+
+def _health_response(word: str, health: Health) -> Response:
+    document = {word: health.is_well, "reasons": list(health.reasons)}
+    return JSONResponse(document, status_code=health.status_code)

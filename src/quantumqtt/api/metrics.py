@@ -1,0 +1,133 @@
+"""Prometheus metrics, read from a statistics snapshot at the moment of the scrape.
+
+Nothing is counted in Python: the collector turns one frozen snapshot into metric families, so the
+numbers of one scrape belong together and cost nothing between scrapes. Names are `quantumqtt_*` in
+base units; every drop, close and refusal carries its `reason`.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from quantumqtt.api.view import BrokerView, NodeFacts, snapshot
+from quantumqtt.node import NodeState, Statistics
+
+
+class BrokerCollector(Collector):
+    """Yields the metric families of one broker."""
+
+    def __init__(self, broker: BrokerView, facts: NodeFacts) -> None:
+        self._broker = broker
+        self._facts = facts
+
+    def collect(self) -> Iterator[Metric]:
+        """Take one snapshot and yield everything in it."""
+        yield from self._facts_families()
+        statistics = snapshot(self._broker)
+        if statistics is None:
+            return
+        yield from _gauges(statistics)
+        yield from _counters(statistics)
+
+    def describe(self) -> Iterator[Metric]:
+        """Name no family before the first scrape: the broker may not run yet."""
+        return iter(())
+
+    def _facts_families(self) -> Iterator[Metric]:
+        build = {"version": self._facts.version}
+        build |= {f"native_{key}": value for key, value in self._facts.build.items()}
+        yield InfoMetricFamily("quantumqtt_build", "How this node was built.", value=build)
+        durability = GaugeMetricFamily(
+            "quantumqtt_durability",
+            "Durability level of the node, 1 for the one in force.",
+            labels=["durability"],
+        )
+        durability.add_metric([self._facts.durability], 1)
+        yield durability
+        yield GaugeMetricFamily(
+            "quantumqtt_ready",
+            "Whether the node accepts clients.",
+            value=float(self._broker.state is NodeState.READY),
+        )
+
+
+def metrics_registry(broker: BrokerView, facts: NodeFacts) -> CollectorRegistry:
+    """Gather the broker's metrics and those of the process around it."""
+    registry = CollectorRegistry()
+    registry.register(BrokerCollector(broker, facts))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def render_metrics(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """Write the metrics in the format the scraper asks for; gives body and content type."""
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
+def _gauges(statistics: Statistics) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "quantumqtt_uptime_seconds", "Time since the start.", value=statistics.uptime_ms / 1000
+    )
+    yield GaugeMetricFamily("quantumqtt_shards", "Shard threads.", value=statistics.shards)
+    yield GaugeMetricFamily(
+        "quantumqtt_connections", "Open connections.", value=statistics.connections
+    )
+    yield GaugeMetricFamily(
+        "quantumqtt_sessions_stored",
+        "Sessions held by the state machine, connected or not.",
+        value=statistics.sessions_stored,
+    )
+    yield GaugeMetricFamily(
+        "quantumqtt_subscriptions", "Subscriptions held.", value=statistics.subscriptions
+    )
+
+
+def _counters(statistics: Statistics) -> Iterator[Metric]:
+    plain = {
+        "connections_opened": ("Connections accepted.", statistics.connections_total),
+        "connections_refused_full": (
+            "Connections closed at once because connections_max was reached.",
+            statistics.connections_refused_full_total,
+        ),
+        "network_received_bytes": ("Bytes read.", statistics.bytes_received_total),
+        "network_sent_bytes": ("Bytes written.", statistics.bytes_sent_total),
+        "entries_applied": ("Log entries applied.", statistics.entries_applied_total),
+        "commands_applied": ("Commands applied.", statistics.commands_applied_total),
+        "events_merged": (
+            "Events merged because Python was slow.",
+            statistics.events_merged_total,
+        ),
+    }
+    for name, (meaning, value) in plain.items():
+        yield CounterMetricFamily(f"quantumqtt_{name}", meaning, value=value)
+    yield _by_label(
+        "publishes_received",
+        "Publishes received from clients.",
+        "qos",
+        _by_qos(statistics.publishes_received_total),
+    )
+    yield _by_label(
+        "publishes_sent",
+        "Publishes sent to clients.",
+        "qos",
+        _by_qos(statistics.publishes_sent_total),
+    )
+    yield _by_label("drops", "Messages not delivered.", "reason", statistics.drops_total)
+    yield _by_label("closes", "Connections closed.", "reason", statistics.closes_total)
+    yield _by_label("refusals", "CONNECTs refused.", "reason", statistics.refusals_total)
+
+
+def _by_qos(counts: tuple[int, int, int]) -> Mapping[str, int]:
+    return {str(qos): count for qos, count in enumerate(counts)}
+
+
+def _by_label(name: str, meaning: str, label: str, values: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(f"quantumqtt_{name}", meaning, labels=[label])
+    for value, count in sorted(values.items()):
+        family.add_metric([value], count)
+    return family

@@ -1,0 +1,88 @@
+"""What the admin endpoint may know of a broker, and its statistics as a JSON document."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from quantumqtt.errors import TransportError
+from quantumqtt.node import Listener, NodeState, Statistics
+
+Json = Mapping[str, object]
+
+
+class BrokerView(Protocol):
+    """The face of a broker that is read from the admin thread."""
+
+    @property
+    def state(self) -> NodeState:
+        """Where in its life the broker is."""
+
+    @property
+    def failure(self) -> str | None:
+        """What went wrong, if something did."""
+
+    @property
+    def listeners(self) -> Sequence[Listener]:
+        """Where it listens."""
+
+    def statistics(self) -> Statistics:
+        """Take a snapshot of the counters; TransportError when it is not running."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What does not change while a node runs."""
+
+    version: str
+    durability: str
+    build: Mapping[str, str]
+
+
+def snapshot(broker: BrokerView) -> Statistics | None:
+    """Take a snapshot, or None when the broker is not running."""
+    try:
+        return broker.statistics()
+    except TransportError:
+        return None
+
+
+def statistics_document(broker: BrokerView, facts: NodeFacts) -> Json:
+    """Write down the node and its counters; `statistics` is null when it is not running."""
+    statistics = snapshot(broker)
+    return {
+        "version": facts.version,
+        "state": str(broker.state),
+        "failure": broker.failure,
+        "durability": facts.durability,
+        "listeners": [
+            {
+                "name": listener.name,
+                "url": listener.url,
+                "allow_anonymous": listener.allow_anonymous,
+            }
+            for listener in broker.listeners
+        ],
+        "statistics": None if statistics is None else _counters(statistics),
+    }
+
+
+def _counters(statistics: Statistics) -> Json:
+    return {
+        "uptime_ms": statistics.uptime_ms,
+        "shards": statistics.shards,
+        "connections": statistics.connections,
+        "connections_total": statistics.connections_total,
+        "connections_refused_full_total": statistics.connections_refused_full_total,
+        "sessions_stored": statistics.sessions_stored,
+        "subscriptions": statistics.subscriptions,
+        "publishes_received_total": list(statistics.publishes_received_total),
+        "publishes_sent_total": list(statistics.publishes_sent_total),
+        "bytes_received_total": statistics.bytes_received_total,
+        "bytes_sent_total": statistics.bytes_sent_total,
+        "entries_applied_total": statistics.entries_applied_total,
+        "commands_applied_total": statistics.commands_applied_total,
+        "events_merged_total": statistics.events_merged_total,
+        "drops_total": dict(statistics.drops_total),
+        "closes_total": dict(statistics.closes_total),
+        "refusals_total": dict(statistics.refusals_total),
+    }

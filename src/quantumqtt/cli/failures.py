@@ -1,0 +1,47 @@
+"""How the command line says no: what is wrong, what to do about it, which exit code."""
+
+import sys
+from enum import IntEnum
+from typing import Final, TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from quantumqtt.config import split_error
+from quantumqtt.errors import ConfigError, QuantuMQTTError, TransportError
+
+
+class ExitCode(IntEnum):
+    """Every exit code of the program."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    INTERRUPTED = 130
+
+
+EXIT_CODE_MEANINGS: Final = {
+    ExitCode.OK: "done; for `serve`: drained after SIGTERM or SIGINT",
+    ExitCode.FAILED: "failed while running; the last lines on standard error say why",
+    ExitCode.USAGE: "wrong usage or configuration, or the start was not possible with it (port in "
+    "use, directory not writable, too few descriptors); nothing was started",
+    ExitCode.INTERRUPTED: "interrupted: for `serve`, a second SIGTERM or SIGINT cut the draining "
+    "short",
+}
+
+
+def exit_code_of(error: QuantuMQTTError) -> ExitCode:
+    """Tell what the operator can repair from what broke by itself."""
+    return ExitCode.USAGE if isinstance(error, ConfigError | TransportError) else ExitCode.FAILED
+
+
+def report(error: QuantuMQTTError, *, stream: TextIO | None = None) -> None:
+    """Write an error with its remedy to standard error, coloured only on a terminal."""
+    console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    pairs = (
+        list(split_error(error)) if isinstance(error, ConfigError) else [(str(error), error.hint)]
+    )
+    for line, remedy in pairs:
+        console.print(Text("error: ", style="bold red").append(Text(line, style="none")))
+        if remedy:
+            console.print(Text("  remedy: ", style="green").append(Text(remedy, style="none")))

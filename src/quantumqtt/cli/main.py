@@ -1,0 +1,32 @@
+"""The program `quantumqtt`: its commands, and nothing else.
+
+Help and errors are plain text (`rich_markup_mode=None`): they are read by people and grepped by
+scripts, and boxes wrapped to the width of a terminal serve neither.
+"""
+
+import typer
+
+from quantumqtt.cli.check_config import check_config
+from quantumqtt.cli.serve import serve
+from quantumqtt.cli.version import version
+
+app = typer.Typer(
+    name="quantumqtt",
+    help="QuantuMQTT: an MQTT broker, and what belongs to it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command()(serve)
+app.command("check-config")(check_config)
+app.command()(version)
+
+
+def main() -> None:
+    """Run the command line; ends the process with an exit code of `ExitCode`."""
+    app(prog_name="quantumqtt")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""`quantumqtt serve`: run one broker until a signal says to stop.
+
+Order of a life: read settings, claim the ground (umask, logs), start the broker, start the admin
+endpoint, say `ready`, wait. SIGTERM and SIGINT drain; a second one ends at once, without draining:
+the operating system closes what is open, and nothing on disk depends on an orderly end. SIGHUP
+reads the configuration again and takes over what can change while clients stay.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.console import Console
+
+from quantumqtt import __version__
+from quantumqtt.api import open_admin
+from quantumqtt.api.view import NodeFacts
+from quantumqtt.cli.failures import ExitCode, exit_code_of, report
+from quantumqtt.cli.ready import ReadyLine
+from quantumqtt.config import Settings, load_settings, suspicious_variables
+from quantumqtt.errors import ConfigError, QuantuMQTTError, TransportError
+from quantumqtt.node import Broker, NodeState, build_facts
+from quantumqtt.operations import Banner, Door, configure_logs, set_log_level
+
+if TYPE_CHECKING:
+    from quantumqtt.api.server import AdminServer
+
+_log = logging.getLogger(__name__)
+
+_UMASK_PRIVATE: Final = 0o077
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What the command line asked for, kept to be read again on SIGHUP."""
+
+    config_file: Path | None
+    json_ready: bool
+    flags: Mapping[str, object] = field(default_factory=dict)
+
+    def settings(self) -> Settings:
+        """Gather settings from every source."""
+        return load_settings(file=self.config_file, flags=self.flags)
+
+
+def serve(
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="TOML file to read.")
+    ] = None,
+    listen: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Where to serve MQTT, such as tcp://127.0.0.1:1883;"
+            " repeatable, port 0 takes a free one.",
+        ),
+    ] = None,
+    durability: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="strict, group or memory.")
+    ] = None,
+    shards: Annotated[
+        str | None, typer.Option(metavar="N", help="Native threads; default: usable CPUs.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of this node.")] = None,
+    admin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where to serve metrics, health and the live page,"
+            " or off; default: 127.0.0.1:8080.",
+        ),
+    ] = None,
+    allow_anonymous: Annotated[
+        bool | None,
+        typer.Option(help="Let clients in without credentials; default: on loopback only."),
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(metavar="NAME", help="embedded or production.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")
+    ] = None,
+    log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="text or json.")] = None,
+    json_ready: Annotated[
+        bool, typer.Option("--json", help="Print the ready line as one JSON object.")
+    ] = False,
+) -> None:
+    """Run a broker until SIGTERM or SIGINT."""
+    log = {"level": log_level, "format": log_format}
+    asked: dict[str, object] = {
+        "listen": listen or None,
+        "durability": durability,
+        "shards": shards,
+        "data": data,
+        "admin": admin,
+        "allow_anonymous": allow_anonymous,
+        "profile": profile,
+        "log": {key: value for key, value in log.items() if value is not None} or None,
+    }
+    invocation = Invocation(
+        config_file=config,
+        json_ready=json_ready,
+        flags={key: value for key, value in asked.items() if value is not None},
+    )
+    raise typer.Exit(run(invocation))
+
+
+def run(invocation: Invocation) -> ExitCode:
+    """Run a broker; returns when it has ended."""
+    os.umask(_UMASK_PRIVATE)
+    try:
+        settings = invocation.settings()
+        configure_logs(level=settings.log.level, log_format=settings.log.format)
+        for name, guess in suspicious_variables():
+            _log.warning("unknown environment variable", extra={"variable": name, "meant": guess})
+        return asyncio.run(_Service(invocation, settings).live())
+    except QuantuMQTTError as error:
+        report(error)
+        return exit_code_of(error)
+
+
+class _Service:
+    """One broker with its admin endpoint and its signals."""
+
+    def __init__(self, invocation: Invocation, settings: Settings) -> None:
+        self._invocation = invocation
+        self._settings = settings
+        self._broker = Broker(settings)
+        self._stop_wanted = asyncio.Event()
+
+    async def live(self) -> ExitCode:
+        """Start, wait, drain, stop."""
+        self._watch_signals()
+        broker = self._broker
+        await broker.start()
+        admin = None
+        try:
+            admin = await asyncio.to_thread(self._start_admin)
+            self._announce(None if admin is None else admin.address.url)
+            await self._wait_until_over()
+            if broker.state is NodeState.READY:
+                await self._drain()
+        finally:
+            if admin is not None:
+                await asyncio.to_thread(admin.stop)
+            await broker.stop()
+        if broker.failure is not None:
+            _log.error("stopped after a failure", extra={"reason": broker.failure})
+            return ExitCode.FAILED
+        _log.info("stopped")
+        return ExitCode.OK
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        handlers: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGTERM: self._on_stop_signal,
+            signal.SIGINT: self._on_stop_signal,
+            signal.SIGHUP: self._reload,
+        }
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
+
+    def _on_stop_signal(self) -> None:
+        if self._stop_wanted.is_set():
+            _log.warning("second signal: stopping at once")
+            sys.stderr.flush()
+            # Native threads may be deep in a drain; only leaving the process is "at once".
+            os._exit(ExitCode.INTERRUPTED)
+        self._stop_wanted.set()
+
+    def _reload(self) -> None:
+        try:
+            settings = self._invocation.settings()
+        except ConfigError as error:
+            _log.error("configuration not reloaded, the old one stays", extra={"why": str(error)})
+            return
+        set_log_level(settings.log.level)
+        changed = [
+            name
+            for name in Settings.model_fields
+            if name != "log" and getattr(settings, name) != getattr(self._settings, name)
+        ]
+        _log.info("configuration reloaded", extra={"log_level": settings.log.level})
+        if changed:
+            _log.warning("these keys need a restart", extra={"keys": ", ".join(changed)})
+
+    def _start_admin(self) -> "AdminServer | None":
+        """Start the admin endpoint; only an explicit wish for it may stop the broker."""
+        settings = self._settings
+        if settings.admin is None:
+            return None
+        facts = NodeFacts(__version__, settings.durability, build_facts())
+        try:
+            server = open_admin(
+                self._broker, facts, address=settings.admin, host_names=settings.admin_hosts
+            )
+            server.start()
+        except (ConfigError, TransportError) as error:
+            if "admin" in settings.model_fields_set:
+                raise
+            _log.warning("admin is off", extra={"why": str(error), "remedy": error.hint})
+            return None
+        return server
+
+    def _announce(self, admin_url: str | None) -> None:
+        """Tell people on standard error, programs on standard output."""
+        settings = self._settings
+        doors = [
+            Door(one.url, one.host, one.port, one.allow_anonymous) for one in self._broker.listeners
+        ]
+        if settings.log.format == "text":
+            Banner(__version__, doors, settings.durability, admin_url).show(
+                Console(file=sys.stderr)
+            )
+        else:
+            _log.info("listening", extra={"urls": [door.url for door in doors], "admin": admin_url})
+        for door in doors:
+            if not door.allow_anonymous:
+                _log.warning(
+                    "nobody can connect here: anonymous clients are not allowed and there are no"
+                    " credentials in this release",
+                    extra={"listener": door.url, "remedy": "--allow-anonymous"},
+                )
+        ready = ReadyLine(
+            self._broker.listeners, admin_url, settings.durability, os.getpid(), __version__
+        )
+        try:
+            print(ready.json() if self._invocation.json_ready else ready.text(), flush=True)
+        except OSError as error:
+            # Nobody reads our output any more; the broker serves clients all the same.
+            _log.warning("standard output is closed", extra={"why": str(error)})
+
+    async def _wait_until_over(self) -> None:
+        """Wait for a signal, or for the broker to fail."""
+        waits = [
+            asyncio.create_task(self._stop_wanted.wait()),
+            asyncio.create_task(self._broker.wait_ended()),
+        ]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        _log.info("draining", extra={"deadline_ms": self._settings.limits.drain_timeout_ms})
+        if not await self._broker.drain():
+            _log.warning("some clients did not leave in time and were cut off")

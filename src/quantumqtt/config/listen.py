@@ -1,0 +1,165 @@
+"""Addresses: where MQTT is served and where the admin endpoint is served.
+
+A listen URL is `tcp://HOST[:PORT]`. HOST is an IPv4 address, an IPv6 address in brackets or a name;
+PORT 0 asks the kernel for a free one. Nothing here resolves names or opens sockets: whether a name
+exists is found out when the node starts.
+"""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from quantumqtt.errors import ConfigError
+
+MQTT_PORT: Final = 1883
+ADMIN_OFF: Final = "off"
+
+SCHEMES: Final = ("tcp",)
+# Planned schemes get their own answer, so that nobody hunts for a typing mistake.
+SCHEMES_PLANNED: Final = ("tls", "ws", "wss", "quic")
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9_-]{0,62}))*\.?")
+_NAME_CHARS_MAX: Final = 253
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One door: scheme, host and port, already checked."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """The address as a URL, IPv6 hosts in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs of this machine can reach it.
+
+        A name other than `localhost` counts as reachable from outside: it may resolve to anything.
+        """
+        if self.host.lower().rstrip(".") == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def is_plaintext(self) -> bool:
+        """Whether bytes on this door travel unencrypted."""
+        return self.scheme in {"tcp", "ws", "http"}
+
+
+def parse_listen(text: str) -> Address:
+    """Read a listen URL such as `tcp://127.0.0.1:1883` or `tcp://[::1]:0`.
+
+    Raises:
+        ConfigError: The URL cannot be understood; the hint shows one that can.
+    """
+    scheme, separator, _rest = text.partition("://")
+    if not separator:
+        raise ConfigError("the scheme is missing", hint=f"write tcp://{text or '127.0.0.1:1883'}")
+    if scheme.lower() not in SCHEMES:
+        raise _unknown_scheme(scheme)
+    parts = _split(text)
+    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+        raise ConfigError(
+            "a tcp address ends after the port", hint="remove everything after the port"
+        )
+    host, port = _host_and_port(parts, port_default=MQTT_PORT)
+    return Address(scheme=scheme.lower(), host=host, port=port)
+
+
+def parse_admin(text: str) -> Address | None:
+    """Read the admin address, `127.0.0.1:8080`; `off` gives None.
+
+    Raises:
+        ConfigError: The address cannot be understood.
+    """
+    if text.lower() == ADMIN_OFF:
+        return None
+    bare = text.removeprefix("http://").removesuffix("/")
+    parts = _split(f"http://{bare}")
+    if parts.path or parts.query or parts.fragment:
+        raise ConfigError("is not HOST:PORT", hint="write 127.0.0.1:8080, or off")
+    host, port = _host_and_port(parts, port_default=None)
+    return Address(scheme="http", host=host, port=port)
+
+
+def _split(text: str) -> SplitResult:
+    # urlsplit drops tabs and newlines in silence; an address with such bytes is a mistake.
+    if any(character.isspace() or not character.isprintable() for character in text):
+        raise ConfigError(
+            "spaces and control characters do not belong in an address",
+            hint="write tcp://127.0.0.1:1883 or 127.0.0.1:8080",
+        )
+    try:
+        return urlsplit(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"is not an address ({error})", hint="put an IPv6 address in brackets: tcp://[::1]:1883"
+        ) from error
+
+
+def _host_and_port(parts: SplitResult, *, port_default: int | None) -> tuple[str, int]:
+    if parts.username is not None:
+        raise ConfigError(
+            "an address to listen on has no user name", hint="remove the part before @"
+        )
+    if parts.netloc.count(":") > 1 and "[" not in parts.netloc:
+        raise ConfigError(
+            "an IPv6 address stands in brackets", hint="write it as in tcp://[::1]:1883"
+        )
+    host = parts.hostname
+    if not host:
+        raise ConfigError(
+            "the host is missing",
+            hint="write 127.0.0.1 for this machine only, 0.0.0.0 or [::] for every interface",
+        )
+    _check_host(host)
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(
+            "the port is not a number from 0 to 65535",
+            hint=f"write a port such as {MQTT_PORT}; 0 takes a free one",
+        ) from error
+    if port is None:
+        port = port_default
+    if port is None:
+        raise ConfigError("the port is missing", hint=f"write {host}:8080; 0 takes a free port")
+    return host, port
+
+
+def _check_host(host: str) -> None:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        if "%" not in host:
+            return
+    looks_numeric = re.fullmatch(r"[0-9.]+", host) is not None
+    if looks_numeric or len(host) > _NAME_CHARS_MAX or not _NAME.fullmatch(host):
+        raise ConfigError(
+            f"the host {host!r} is neither an IP address nor a host name",
+            hint="write 127.0.0.1, [::1], 0.0.0.0 or a name",
+        )
+
+
+def _unknown_scheme(scheme: str) -> ConfigError:
+    exist = " and ".join(f"{name}://" for name in SCHEMES)
+    if scheme.lower() in SCHEMES_PLANNED:
+        return ConfigError(
+            f"{scheme}:// is not in this release yet", hint=f"use {exist}; it is what exists today"
+        )
+    if scheme.lower() == "mqtt":
+        return ConfigError("mqtt:// is what clients write", hint="to listen, write tcp://")
+    return ConfigError(f"unknown scheme {scheme!r}", hint=f"use {exist}; it is what exists today")

@@ -1,0 +1,7 @@
+"""MQTT's words as small frozen types."""
+
+from quantumqtt.mqtt.qos import QoS
+from quantumqtt.mqtt.reason_code import CONNACK_REASON_CODES, ReasonCode
+from quantumqtt.mqtt.topics import TopicFilter, TopicName
+
+__all__ = ["CONNACK_REASON_CODES", "QoS", "ReasonCode", "TopicFilter", "TopicName"]

@@ -1,0 +1,16 @@
+"""The life of one broker process: start, ready, drain, stop."""
+
+from quantumqtt.node.broker import Broker, Listener
+from quantumqtt.node.events import BrokerEvent, EventStream
+from quantumqtt.node.lifecycle import NodeState
+from quantumqtt.node.native import Statistics, build_facts
+
+__all__ = [
+    "Broker",
+    "BrokerEvent",
+    "EventStream",
+    "Listener",
+    "NodeState",
+    "Statistics",
+    "build_facts",
+]

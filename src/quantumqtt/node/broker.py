@@ -1,0 +1,323 @@
+"""A broker inside a Python program: start, watch, drain, stop.
+
+The object owns everything that lives with it: the native node, the lock of the data directory, the
+event pump and the tasks of the admission desk; `stop` waits for all of them. Several brokers may
+run in one process, each on its own ports. Nothing here touches a packet.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Final, Self, TypeVar
+
+from quantumqtt.config import Address, FlagLayer, Settings, settings_from
+from quantumqtt.errors import ConfigError, TransportError
+from quantumqtt.node.addresses import plan_listeners
+from quantumqtt.node.admissions import AdmissionDesk
+from quantumqtt.node.data_directory import DataDirectory
+from quantumqtt.node.descriptors import plan_connections, raise_descriptor_limit
+from quantumqtt.node.events import (
+    BUFFER_COUNT_MAX_DEFAULT,
+    BrokerEvent,
+    EventPump,
+    EventStream,
+)
+from quantumqtt.node.lifecycle import Lifecycle, NodeState
+from quantumqtt.node.narrator import Narrator
+from quantumqtt.node.native import (
+    NativeEvent,
+    NativeNode,
+    NodePlan,
+    OpenNode,
+    Statistics,
+    open_native_node,
+)
+from quantumqtt.policy import Authenticate
+
+_log = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+# Leaving an `async with` block is not an orderly shutdown of a service: clients get a moment.
+EXIT_DRAIN_MS: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listener as it is bound: port 0 has become a real port."""
+
+    name: str
+    host: str
+    port: int
+    allow_anonymous: bool
+
+    @property
+    def url(self) -> str:
+        """What a person writes to reach it."""
+        return Address("tcp", self.host, self.port).url
+
+
+class Broker:
+    """An MQTT broker in this process.
+
+    Use it as an asynchronous context manager::
+
+        async with Broker(listen=["tcp://127.0.0.1:0"]) as broker:
+            port = broker.listeners[0].port
+
+    Arguments mean what the configuration keys of the same name mean. The environment and files are
+    not read; pass `settings=load_settings(...)` for that.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        listen: Sequence[str] | None = None,
+        shards: int | None = None,
+        data: str | PathLike[str] | None = None,
+        allow_anonymous: bool | None = None,
+        limits: Mapping[str, int] | None = None,
+        authenticate: Authenticate | None = None,
+        open_node: OpenNode = open_native_node,
+    ) -> None:
+        """Judge the arguments; nothing starts yet.
+
+        `authenticate` is asked, in batches, about every CONNECT that the broker cannot judge by
+        itself. Without it, and where anonymous clients are not allowed, everybody is refused.
+        `open_node` is the seam for tests.
+
+        Raises:
+            ConfigError: An argument cannot be accepted, or `settings` and others are both given.
+        """
+        asked: dict[str, object] = {
+            "listen": None if listen is None else tuple(listen),
+            "shards": shards,
+            "data": data,
+            "allow_anonymous": allow_anonymous,
+            "limits": None if limits is None else dict(limits),
+        }
+        self.settings = _settings_of(settings, {k: v for k, v in asked.items() if v is not None})
+        self._authenticate = authenticate
+        self._open_node = open_node
+        self._lifecycle = Lifecycle()
+        self._node: NativeNode | None = None
+        self._data: DataDirectory | None = None
+        self._desk: AdmissionDesk | None = None
+        self._pump: EventPump | None = None
+        self._narrator = Narrator()
+        self._streams: list[EventStream] = []
+        self._callbacks: list[Callable[[BrokerEvent], None]] = []
+        self._listeners: tuple[Listener, ...] = ()
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Where the broker listens; empty before it is ready."""
+        return self._listeners
+
+    @property
+    def state(self) -> NodeState:
+        """Where in its life the broker is."""
+        return self._lifecycle.state
+
+    @property
+    def failure(self) -> str | None:
+        """What went wrong, if a shard failed."""
+        return self._lifecycle.failure
+
+    def statistics(self) -> Statistics:
+        """Take a frozen snapshot of the counters; callable from any thread.
+
+        Raises:
+            TransportError: The broker is not running.
+        """
+        node = self._node
+        if node is None:
+            raise TransportError(
+                "the broker is not running", hint="ask inside `async with Broker(...)`"
+            )
+        return node.statistics()
+
+    def events(self, *, buffer_count_max: int = BUFFER_COUNT_MAX_DEFAULT) -> EventStream:
+        """Watch what happens from now on; the stream ends when the broker stops.
+
+        Raises:
+            ConfigError: The buffer is empty by definition.
+        """
+        if buffer_count_max < 1:
+            raise ConfigError(
+                f"buffer_count_max = {buffer_count_max}: must be at least 1",
+                hint="choose 1 or more",
+            )
+        stream = EventStream(buffer_count_max=buffer_count_max)
+        if self.state is NodeState.STOPPED:
+            stream.close()
+        else:
+            self._streams.append(stream)
+        return stream
+
+    def on_event(self, callback: Callable[[BrokerEvent], None]) -> None:
+        """Call `callback` for every event, in the event loop; it must return quickly."""
+        self._callbacks.append(callback)
+
+    async def start(self) -> None:
+        """Claim, bind and begin to accept.
+
+        Cancelling leaves the broker stopped and everything released.
+
+        Raises:
+            ConfigError: Data directory, descriptor limit or a host name stand in the way, or the
+                broker was started before.
+            TransportError: An address cannot be bound; names it and the remedy.
+        """
+        if self.state is not NodeState.NEW:
+            raise ConfigError(
+                f"this broker is {self.state}; a broker starts once", hint="make a new Broker"
+            )
+        self._lifecycle.advance(NodeState.STARTING)
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+        self._lifecycle.advance(NodeState.READY)
+
+    async def drain(self, *, deadline_ms: int | None = None) -> bool:
+        """Stop accepting and let clients leave; True when all left in time.
+
+        A broker that is not ready has nothing to drain. `stop` must still follow; it also ends a
+        drain early, so cancelling this call and stopping takes no longer than stopping.
+        """
+        if self.state is not NodeState.READY or self._node is None:
+            return True
+        self._lifecycle.advance(NodeState.DRAINING)
+        deadline_ms = self.settings.limits.drain_timeout_ms if deadline_ms is None else deadline_ms
+        return await asyncio.to_thread(self._node.drain, deadline_ms)
+
+    async def stop(self) -> None:
+        """End every thread and task and release everything. Idempotent, from every state."""
+        if self.state is NodeState.STOPPED:
+            return
+        self._lifecycle.advance(NodeState.STOPPED)
+        # Before the node: its descriptor is gone when it is, and the number may be reused.
+        if self._pump is not None:
+            self._pump.stop()
+        try:
+            if self._desk is not None:
+                await self._desk.stop()
+        finally:
+            await self._stop_node()
+            for stream in self._streams:
+                stream.close()
+
+    async def wait_ended(self) -> None:
+        """Wait until the broker failed or was stopped."""
+        await self._lifecycle.wait_ended()
+
+    async def __aenter__(self) -> Self:
+        """Start, and be ready inside the block."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Give clients a moment, then stop."""
+        try:
+            await self.drain(deadline_ms=EXIT_DRAIN_MS)
+        finally:
+            await self.stop()
+
+    async def _stop_node(self) -> None:
+        """End the native half, then let others have the data directory."""
+        node, self._node = self._node, None
+        try:
+            if node is not None:
+                await _in_thread(node.stop)
+        finally:
+            if self._data is not None:
+                self._data.release()
+
+    async def _start(self) -> None:
+        settings = self.settings
+        if settings.data is not None:
+            self._data = DataDirectory.claim(settings.data)
+        # Resolving a name may block, so it happens away from the loop.
+        listeners = await _in_thread(lambda: plan_listeners(settings))
+        plan = NodePlan(
+            listeners=listeners,
+            shards=settings.shards,
+            limits=settings.limits,
+            connections_max=plan_connections(
+                descriptors=raise_descriptor_limit(),
+                wanted=settings.limits.connections_max,
+                listeners=len(listeners),
+                shards=settings.shards,
+            ),
+            ask_admission=self._authenticate is not None,
+        )
+        node = self._node = self._open_node(plan)
+        bound = await _in_thread(node.start)
+        by_name = {listener.name: listener for listener in listeners}
+        self._listeners = tuple(
+            Listener(one.name, one.host, one.port, by_name[one.name].allow_anonymous)
+            for one in bound
+        )
+        if self._authenticate is not None:
+            self._desk = AdmissionDesk(
+                node,
+                self._authenticate,
+                timeout_ms=settings.limits.admission_timeout_ms,
+                queue_count_max=settings.limits.event_queue_count_max,
+            )
+            self._desk.start()
+        self._pump = EventPump(node, on_batch=self._on_batch)
+        self._pump.start()
+
+    def _on_batch(self, batch: Sequence[NativeEvent]) -> None:
+        """Hand one batch to everybody concerned, those that clients wait for first."""
+        if self._desk is not None:
+            self._desk.on_requests(event for event in batch if event.kind == "admission_wanted")
+        told = [event for event in batch if event.kind != "admission_wanted"]
+        self._narrator.on_events(told)
+        for event in told:
+            if event.kind == "shard_failed":
+                self._lifecycle.fail(event.reason or "a shard thread failed")
+        if self._streams or self._callbacks:
+            self._publish([BrokerEvent.of(event) for event in told])
+
+    def _publish(self, events: Sequence[BrokerEvent]) -> None:
+        self._streams = [stream for stream in self._streams if not stream.closed]
+        for stream in self._streams:
+            stream.feed(events)
+        for callback in self._callbacks:
+            for event in events:
+                try:
+                    callback(event)
+                except Exception:
+                    # Foreign code; its failure must not take the pump down.
+                    _log.exception("an event callback failed", extra={"kind": event.kind})
+
+
+async def _in_thread(blocking: Callable[[], _Result]) -> _Result:
+    """Run a blocking call away from the loop, and never leave while it still runs.
+
+    A cancelled caller goes on to `stop`; the native node must not be starting meanwhile.
+    """
+    running = asyncio.ensure_future(asyncio.to_thread(blocking))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+def _settings_of(settings: Settings | None, asked: dict[str, object]) -> Settings:
+    if settings is None:
+        return settings_from([FlagLayer(asked, spoken_by_caller=True)])
+    if asked:
+        raise ConfigError(
+            f"settings and {', '.join(asked)} are both given",
+            hint="pass either settings or single arguments",
+        )
+    return settings

@@ -1,0 +1,265 @@
+"""The seam between Python and the native node.
+
+The protocols say what this room needs of the native module and nothing more. The real `_core.Node`
+satisfies them (mypy checks it where `open_native_node` returns) and so does the fake node of the
+tests, which is how everything above this file is tested without threads and sockets.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from quantumqtt import _core
+from quantumqtt.config import Limits
+
+TENANT_DEFAULT: Final = "default"
+NODE_ID_EMBEDDED: Final = 1
+PARTITIONS_EMBEDDED: Final = 1
+
+
+class NativeListener(Protocol):
+    """A listener after binding."""
+
+    @property
+    def name(self) -> str:
+        """The name given in the plan."""
+
+    @property
+    def host(self) -> str:
+        """The address it is bound to."""
+
+    @property
+    def port(self) -> int:
+        """The real port."""
+
+
+class NativeEvent(Protocol):
+    """Something that happened in the native half; fields that do not apply are None."""
+
+    @property
+    def kind(self) -> str:
+        """What happened."""
+
+    @property
+    def at_ms(self) -> int:
+        """When, in Unix milliseconds."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose client."""
+
+    @property
+    def client_id(self) -> str | None:
+        """Which client."""
+
+    @property
+    def connection(self) -> int | None:
+        """Which connection."""
+
+    @property
+    def peer(self) -> str | None:
+        """From where."""
+
+    @property
+    def listener(self) -> str | None:
+        """By which door."""
+
+    @property
+    def protocol(self) -> str | None:
+        """In which version of MQTT."""
+
+    @property
+    def ticket(self) -> int | None:
+        """What an admission verdict is handed back with."""
+
+    @property
+    def user_name(self) -> str | None:
+        """The user name of an admission request."""
+
+    @property
+    def password(self) -> bytes | None:
+        """The password of an admission request; never logged."""
+
+    @property
+    def session_epoch(self) -> int | None:
+        """The epoch of the session."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why, in the words of the metric label."""
+
+    @property
+    def count(self) -> int:
+        """How many occurrences this event stands for."""
+
+
+class Statistics(Protocol):
+    """A frozen snapshot of the node's counters; the only thing exporters read."""
+
+    @property
+    def uptime_ms(self) -> int:
+        """Time since the start."""
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+
+    @property
+    def connections_total(self) -> int:
+        """Connections ever accepted."""
+
+    @property
+    def connections_refused_full_total(self) -> int:
+        """Sockets closed right after accept because `connections_max` was reached."""
+
+    @property
+    def sessions_stored(self) -> int:
+        """Sessions held by the state machine."""
+
+    @property
+    def subscriptions(self) -> int:
+        """Subscriptions held."""
+
+    @property
+    def publishes_received_total(self) -> tuple[int, int, int]:
+        """Publishes that came in, by QoS."""
+
+    @property
+    def publishes_sent_total(self) -> tuple[int, int, int]:
+        """Publishes that went out, by QoS as delivered."""
+
+    @property
+    def bytes_received_total(self) -> int:
+        """Bytes that came in."""
+
+    @property
+    def bytes_sent_total(self) -> int:
+        """Bytes that went out."""
+
+    @property
+    def entries_applied_total(self) -> int:
+        """Log entries applied."""
+
+    @property
+    def commands_applied_total(self) -> int:
+        """Commands applied."""
+
+    @property
+    def drops_total(self) -> Mapping[str, int]:
+        """Messages not delivered, by reason."""
+
+    @property
+    def closes_total(self) -> Mapping[str, int]:
+        """Connections closed, by reason."""
+
+    @property
+    def refusals_total(self) -> Mapping[str, int]:
+        """CONNECTs refused, by reason."""
+
+    @property
+    def events_merged_total(self) -> int:
+        """Events merged because Python was slow."""
+
+    @property
+    def shards(self) -> int:
+        """Shard threads."""
+
+
+class NativeNode(Protocol):
+    """One running broker node."""
+
+    def start(self) -> Sequence[NativeListener]:
+        """Bind, start the threads, accept."""
+
+    def event_fd(self) -> int:
+        """A descriptor that is readable while events wait."""
+
+    def poll_events(self, count_max: int = ...) -> Sequence[NativeEvent]:
+        """Take what happened, oldest first, without waiting."""
+
+    def answer_admissions(self, verdicts: Sequence[tuple[int, int]]) -> None:
+        """Answer admission requests: ticket and CONNACK reason code."""
+
+    def statistics(self) -> Statistics:
+        """Take a snapshot of the counters."""
+
+    def drain(self, deadline_ms: int) -> bool:
+        """Stop accepting and let clients leave; blocks."""
+
+    def stop(self) -> None:
+        """End every thread and close every socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerPlan:
+    """One listener with its host resolved to an address."""
+
+    name: str
+    host: str
+    port: int
+    allow_anonymous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """What a node is started with: settings after everything open was decided."""
+
+    listeners: tuple[ListenerPlan, ...]
+    shards: int
+    limits: Limits
+    connections_max: int
+    ask_admission: bool
+
+
+OpenNode = Callable[[NodePlan], NativeNode]
+
+
+def open_native_node(plan: NodePlan) -> NativeNode:
+    """Make the native node of a plan; nothing runs before its `start`.
+
+    Raises:
+        ConfigError: The native half refuses a value.
+    """
+    listeners = [
+        _core.ListenerSpec(
+            name=listener.name,
+            host=listener.host,
+            port=listener.port,
+            allow_anonymous=listener.allow_anonymous,
+        )
+        for listener in plan.listeners
+    ]
+    spec = _core.NodeSpec(
+        node_id=NODE_ID_EMBEDDED,
+        tenant=TENANT_DEFAULT,
+        partitions=PARTITIONS_EMBEDDED,
+        shards=plan.shards,
+        listeners=listeners,
+        limits=_native_limits(plan.limits, connections_max=plan.connections_max),
+        ask_admission=plan.ask_admission,
+    )
+    return _core.Node(spec)
+
+
+def build_facts() -> Mapping[str, str]:
+    """Tell how the native module was built, its version included."""
+    return {"version": _core.__version__, **_core.BUILD}
+
+
+def _native_limits(limits: Limits, *, connections_max: int) -> _core.NodeLimits:
+    return _core.NodeLimits(
+        packet_bytes_max=limits.packet_bytes_max,
+        connect_timeout_ms=limits.connect_timeout_ms,
+        keep_alive_s_max=limits.keep_alive_s_max,
+        receive_maximum=limits.receive_maximum,
+        session_expiry_s_max=limits.session_expiry_s_max,
+        topic_alias_max=limits.topic_alias_max,
+        subscriptions_max=limits.subscriptions_max,
+        offline_bytes_max=limits.offline_bytes_max,
+        offline_count_max=limits.offline_count_max,
+        out_buffer_bytes_soft=limits.out_buffer_bytes_soft,
+        out_buffer_bytes_max=limits.out_buffer_bytes_max,
+        connections_max=connections_max,
+        event_queue_count_max=limits.event_queue_count_max,
+        admission_timeout_ms=limits.admission_timeout_ms,
+    )

@@ -1,0 +1,69 @@
+"""What a person sees when the broker starts: where it listens, what it promises, what to try."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from quantumqtt.config import Durability
+
+_PROMISES: Final[dict[Durability, str]] = {
+    "memory": "memory: acknowledgements are not on disk; a crash loses what was in flight",
+    "group": "group: acknowledged after a bounded delay, with many others in one sync",
+    "strict": "strict: acknowledged only when it is on disk",
+}
+_WILDCARD_HOSTS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A listener as the banner shows it."""
+
+    url: str
+    host: str
+    port: int
+    allow_anonymous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Banner:
+    """What there is to say at the start."""
+
+    version: str
+    doors: Sequence[Door]
+    durability: Durability
+    admin_url: str | None
+
+    def lines(self) -> Iterable[tuple[str, str]]:
+        """Give label and text of every line; an empty label continues the one above."""
+        for number, door in enumerate(self.doors):
+            who = "" if door.allow_anonymous else "  (credentials required)"
+            yield ("listening" if number == 0 else ""), f"{door.url}{who}"
+        yield "admin", self.admin_url or "off"
+        yield "durability", _PROMISES[self.durability]
+        for number, (label, command) in enumerate(self._things_to_try()):
+            yield ("try" if number == 0 else ""), f"{command}  # {label}"
+
+    def show(self, console: Console) -> None:
+        """Write it, coloured only where the console is a terminal."""
+        console.print(Text(f"QuantuMQTT {self.version}", style="bold"))
+        for label, text in self.lines():
+            line = Text(f"  {label:<11}", style="dim").append(Text(text, style="none"))
+            # A command must be copied whole: never wrapped, never cut.
+            console.print(line, soft_wrap=True, highlight=False)
+
+    def _things_to_try(self) -> Iterable[tuple[str, str]]:
+        door = next((door for door in self.doors if door.allow_anonymous), None)
+        if door is not None:
+            host = _WILDCARD_HOSTS.get(door.host, door.host)
+            where = f"-h {host} -p {door.port}"
+            yield "listen", f"mosquitto_sub {where} -t 'demo/#' -v"
+            yield "say something", f"mosquitto_pub {where} -t demo/hello -q 1 -m 'hello'"
+        else:
+            yield "let clients in without credentials", "quantumqtt serve --allow-anonymous"
+        if self.admin_url is not None:
+            yield "watch it live", f"xdg-open {self.admin_url}/"
+        else:
+            yield "watch it live", "pip install 'quantumqtt[server]'"

@@ -1,0 +1,106 @@
+"""Addresses: what is understood, what is refused, and whether the refusal helps."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quantumqtt.config.listen import Address, parse_admin, parse_listen
+from quantumqtt.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("tcp://127.0.0.1:1883", "127.0.0.1", 1883),
+        ("tcp://127.0.0.1", "127.0.0.1", 1883),
+        ("tcp://[::1]:0", "::1", 0),
+        ("tcp://[::]:1", "::", 1),
+        ("tcp://0.0.0.0:65535/", "0.0.0.0", 65535),
+        ("TCP://localhost:1883", "localhost", 1883),
+        ("tcp://broker-1.example:1883", "broker-1.example", 1883),
+    ],
+)
+def test_listen_url_is_understood(text: str, host: str, port: int) -> None:
+    assert parse_listen(text) == Address("tcp", host, port)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint", "remedy"),
+    [
+        ("127.0.0.1:1883", "scheme is missing", "tcp://127.0.0.1:1883"),
+        ("", "scheme is missing", "tcp://127.0.0.1:1883"),
+        ("tls://127.0.0.1:8883", "not in this release", "tcp://"),
+        ("wss://127.0.0.1:8084", "not in this release", "tcp://"),
+        ("mqtt://127.0.0.1", "what clients write", "tcp://"),
+        ("http://127.0.0.1:80", "unknown scheme 'http'", "tcp://"),
+        ("tcp://:1883", "host is missing", "0.0.0.0"),
+        ("tcp://127.0.0.1:65536", "not a number from 0 to 65535", "1883"),
+        ("tcp://127.0.0.1:-1", "not a number from 0 to 65535", "1883"),
+        ("tcp://127.0.0.1:mqtt", "not a number from 0 to 65535", "1883"),
+        ("tcp://127.0.0.1:1883/mqtt", "ends after the port", "after the port"),
+        ("tcp://127.0.0.1:1883?x=1", "ends after the port", "after the port"),
+        ("tcp://me:secret@127.0.0.1:1883", "no user name", "before @"),
+        ("tcp://1.2.3:1883", "neither an IP address nor a host name", "127.0.0.1"),
+        ("tcp://256.0.0.1:1883", "neither an IP address nor a host name", "127.0.0.1"),
+        ("tcp://::1:1883", "brackets", "[::1]"),
+        ("tcp://[::1", "is not an address", "brackets"),
+        ("tcp://[fe80::1%eth0]:1883", "neither an IP address nor a host name", "127.0.0.1"),
+        ("tcp://127.0.0.1:1883\n", "control characters", "tcp://"),
+        ("tcp://a b:1883", "spaces", "tcp://"),
+    ],
+)
+def test_listen_url_is_refused_with_a_remedy(text: str, complaint: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        parse_listen(text)
+    assert caught.value.hint is not None
+    assert remedy in caught.value.hint
+
+
+@given(st.text())
+def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
+    try:
+        address = parse_listen(f"tcp://{text}")
+    except ConfigError:
+        return
+    assert 0 <= address.port <= 65_535
+    assert parse_listen(address.url) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("off", None),
+        ("OFF", None),
+        ("127.0.0.1:8080", Address("http", "127.0.0.1", 8080)),
+        ("http://127.0.0.1:8080/", Address("http", "127.0.0.1", 8080)),
+        ("[::1]:0", Address("http", "::1", 0)),
+    ],
+)
+def test_admin_address_is_understood(text: str, expected: Address | None) -> None:
+    assert parse_admin(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8080", "127.0.0.1", "127.0.0.1:http", "a/b:1", "::1:8080", "127.0.0.1:1/x"]
+)
+def test_admin_address_is_refused_with_a_remedy(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_admin(text)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.2", False),
+        ("localhost.example", False),
+    ],
+)
+def test_loopback_is_recognised(host: str, *, expected: bool) -> None:
+    assert Address("tcp", host, 1883).is_loopback is expected

@@ -1,0 +1,91 @@
+"""Settings that contradict each other, and those this release cannot keep."""
+
+import pytest
+from pydantic import ValidationError
+
+from quantumqtt.config import FlagLayer, Settings, settings_from, split_error
+from quantumqtt.errors import ConfigError
+
+
+def refused(**values: object) -> list[tuple[str, str | None]]:
+    with pytest.raises(ConfigError) as caught:
+        settings_from([FlagLayer(values)])
+    return list(split_error(caught.value))
+
+
+@pytest.mark.parametrize("level", ["strict", "group", "STRICT"])
+def test_durability_without_a_log_is_refused_and_says_what_there_is(level: str) -> None:
+    ((text, remedy),) = refused(durability=level)
+    assert text.startswith("--durability: durability: ")
+    assert "needs the log, which does not exist in this release" in text
+    assert remedy is not None
+    assert "memory" in remedy
+
+
+def test_production_refuses_every_plaintext_listener() -> None:
+    told = refused(profile="production", listen=["tcp://127.0.0.1:1", "tcp://0.0.0.0:2"])
+    assert [text for text, _ in told] == [
+        "--listen: listen: tcp://127.0.0.1:1 is plaintext, which profile production refuses",
+        "--listen: listen: tcp://0.0.0.0:2 is plaintext, which profile production refuses",
+    ]
+    assert all(remedy and "embedded" in remedy for _, remedy in told)
+
+
+def test_production_refuses_the_default_listener_too() -> None:
+    ((text, _),) = refused(profile="production")
+    assert text.startswith("--profile: listen: tcp://127.0.0.1:1883 is plaintext")
+
+
+def test_an_address_listed_twice_is_refused_but_port_zero_is_not() -> None:
+    ((text, _),) = refused(listen=["tcp://127.0.0.1:1", "tcp://127.0.0.1:1"])
+    assert "tcp://127.0.0.1:1 is listed twice" in text
+    twice = settings_from([FlagLayer({"listen": ["tcp://127.0.0.1:0", "tcp://127.0.0.1:0"]})])
+    assert len(twice.listen) == 2
+
+
+def test_no_listener_is_refused() -> None:
+    ((text, _),) = refused(listen=[])
+    assert "needs at least one entry" in text
+
+
+def test_a_listener_that_is_refused_is_told_once() -> None:
+    ((text, _),) = refused(listen=["tls://127.0.0.1:8883"])
+    assert "not in this release" in text
+
+
+def test_too_many_listeners_are_refused() -> None:
+    ((text, remedy),) = refused(listen=[f"tcp://127.0.0.1:{port}" for port in range(1, 70)])
+    assert "has too many entries" in text
+    assert remedy == "keep at most 64"
+
+
+@pytest.mark.parametrize(
+    ("explicit", "loopback", "outside"),
+    [(None, True, False), (True, True, True), (False, False, False)],
+)
+def test_anonymous_is_allowed_on_loopback_unless_said_otherwise(
+    *, explicit: bool | None, loopback: bool, outside: bool
+) -> None:
+    settings = settings_from(
+        [FlagLayer({"allow_anonymous": explicit, "listen": ["tcp://[::1]:1", "tcp://[::]:1"]})]
+    )
+    assert [settings.anonymous_allowed(address) for address in settings.listen] == [
+        loopback,
+        outside,
+    ]
+
+
+@pytest.mark.parametrize("value", ["", "a\0b"])
+def test_a_data_directory_needs_a_name(value: str) -> None:
+    ((text, _),) = refused(data=value)
+    assert "is not a directory name" in text
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        Settings().shards = 2
+
+
+def test_only_what_was_asked_for_counts_as_set() -> None:
+    assert "admin" not in settings_from([FlagLayer({"shards": 1})]).model_fields_set
+    assert "admin" in settings_from([FlagLayer({"admin": "off"})]).model_fields_set

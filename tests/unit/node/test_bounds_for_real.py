@@ -1,0 +1,56 @@
+"""Every bound at both ends on the real native node: it serves, or it is refused by name."""
+
+import asyncio
+
+import pytest
+
+from quantumqtt.config.keys import Key, catalogue
+from quantumqtt.errors import ConfigError
+from quantumqtt.node import Broker, NodeState
+from tests.harness.raw_peer import RawPeer, connect_packet
+
+KEYS = [key for key in catalogue().values() if key.facts.minimum is not None]
+CASES = [
+    pytest.param(key, value, id=f"{key.name}={value}")
+    for key in KEYS
+    for value in (0, 1, key.facts.minimum, key.facts.maximum)
+]
+
+
+def broker_with(key: Key, value: int) -> Broker:
+    """Make a broker with one bound changed; ConfigError when it cannot be."""
+    listen = ["tcp://127.0.0.1:0"]
+    table, _, name = key.name.rpartition(".")
+    if table == "limits":
+        return Broker(listen=listen, shards=1, limits={name: value})
+    assert key.name == "shards"
+    return Broker(listen=listen, shards=value)
+
+
+def greet(port: int) -> bytes:
+    """Connect as MQTT 5 and return what the broker answers."""
+    with RawPeer("127.0.0.1", port) as peer:
+        peer.send(connect_packet("bounds", level=5))
+        return peer.receive_packet()
+
+
+@pytest.mark.parametrize(("key", "value"), CASES)
+def test_a_bound_serves_or_is_refused_by_name(key: Key, value: int) -> None:
+    async def serve() -> NodeState:
+        async with broker_with(key, value) as broker:
+            connack = await asyncio.to_thread(greet, broker.listeners[0].port)
+            assert connack[0] == 0x20
+            assert connack[3] == 0x00, "admitted"
+            return broker.state
+
+    try:
+        state = asyncio.run(serve())
+    except ConfigError as error:
+        # Refused before anything started, with the key and a remedy.
+        complaint, remedy = str(error), error.hint or ""
+        assert key.name.rpartition(".")[2] in complaint
+        assert remedy
+        return
+    assert state is NodeState.READY
+    assert key.facts.minimum is not None
+    assert value >= key.facts.minimum, "a value out of range must not start"
