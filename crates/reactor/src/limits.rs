@@ -16,7 +16,7 @@ pub(crate) const ACCEPTS_PER_TURN: usize = 64;
 /// Reads per connection and turn, for the same reason.
 pub(crate) const READS_PER_TURN: usize = 4;
 /// The read buffer a shard shares among all its connections.
-pub(crate) const READ_BUFFER_BYTES: usize = 128 * 1024;
+pub(crate) const READ_BUFFER_BYTES: usize = 64 * 1024;
 /// The unread rest of a packet that is still cheap to copy in front of the next read.
 pub(crate) const LEFTOVER_BYTES_CHEAP: usize = 16 * 1024;
 /// Events taken from the kernel per poll.
@@ -27,7 +27,9 @@ pub(crate) const MAILS_HIGH_WATER: usize = 4096;
 pub(crate) const LINGER_MS: u64 = 1_000;
 /// Write buffers a shard keeps for reuse, and the largest it keeps.
 pub(crate) const POOLED_BUFFERS_MAX: usize = 256;
-pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 128 * 1024;
+/// Bytes waiting for a socket that are sent before the turn's end, while they are still in cache.
+pub(crate) const FLUSH_BYTES_EARLY: usize = 64 * 1024;
 /// The smallest write buffer; all are powers of two.
 pub(crate) const RING_BYTES_MIN: usize = 4 * 1024;
 /// Listen backlog; the kernel caps it by `net.core.somaxconn`.

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use crate::connections::ConnectionId;
-use crate::limits::Limits;
+use crate::limits::{FLUSH_BYTES_EARLY, Limits};
 use crate::ring::{BufferPool, Ring};
 
 /// The write side of one connection; shared by reference count.
@@ -52,6 +52,17 @@ struct State<O> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Overflow;
 
+/// What an append leaves to do for whoever appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Duty {
+    /// Nothing: somebody else flushes, or nothing waits.
+    None,
+    /// Flush at the end of the turn.
+    Flush,
+    /// Flush now: so much waits that it would only grow cold.
+    FlushNow,
+}
+
 /// What a flush came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flushed {
@@ -76,14 +87,14 @@ impl<O> Outlet<O> {
         self.id
     }
 
-    /// Let `append` put bytes in; true when the caller must flush at the end of its turn.
+    /// Let `append` put bytes in; says what the caller owes the socket for it.
     #[inline]
     pub(crate) fn append<R>(
         &self,
         pool: &mut BufferPool,
         now_ms: u64,
         append: impl FnOnce(&mut OutletGuard<'_, O>) -> R,
-    ) -> (R, bool) {
+    ) -> (R, Duty) {
         let mut state = self.state.lock();
         let state = &mut *state;
         let mut guard = OutletGuard {
@@ -99,12 +110,16 @@ impl<O> Outlet<O> {
             },
         };
         let result = append(&mut guard);
-        let must_flush = !state.ring.is_empty()
-            && !state.dirty
-            && !self.blocked.load(Ordering::Relaxed)
-            && state.fd.is_some();
-        state.dirty |= must_flush;
-        (result, must_flush)
+        let waiting = state.ring.len();
+        if waiting == 0 || self.blocked.load(Ordering::Relaxed) || state.fd.is_none() {
+            return (result, Duty::None);
+        }
+        if waiting >= FLUSH_BYTES_EARLY {
+            return (result, Duty::FlushNow);
+        }
+        let duty = if state.dirty { Duty::None } else { Duty::Flush };
+        state.dirty = true;
+        (result, duty)
     }
 
     pub(crate) fn is_blocked(&self) -> bool {
@@ -269,10 +284,10 @@ mod tests {
         let outlet =
             Outlet::new(ConnectionId::new(0, 0, 0), ours.as_raw_fd(), limits(1 << 20, 1 << 20), ());
         let mut pool = BufferPool::default();
-        let (first, must_flush) = outlet.append(&mut pool, 0, |guard| guard.push(b"one "));
-        assert_eq!((first, must_flush), (Ok(()), true));
-        let (_, must_flush) = outlet.append(&mut pool, 0, |guard| guard.push(b"two"));
-        assert!(!must_flush, "one flush per turn");
+        let (first, duty) = outlet.append(&mut pool, 0, |guard| guard.push(b"one "));
+        assert_eq!((first, duty), (Ok(()), Duty::Flush));
+        let (_, duty) = outlet.append(&mut pool, 0, |guard| guard.push(b"two"));
+        assert_eq!(duty, Duty::None, "one flush per turn");
         assert_eq!(outlet.flush(&mut pool, 0), Flushed::Empty(7));
         let mut heard = [0; 7];
         theirs.read_exact(&mut heard).unwrap();
@@ -289,8 +304,8 @@ mod tests {
         let block = [7; 1 << 14];
         let mut refused = false;
         for _ in 0..100_000 {
-            let (result, must_flush) = outlet.append(&mut pool, 0, |guard| guard.push(&block));
-            if must_flush {
+            let (result, duty) = outlet.append(&mut pool, 0, |guard| guard.push(&block));
+            if duty != Duty::None {
                 outlet.flush(&mut pool, 0);
             }
             if result.is_err() {
@@ -312,9 +327,9 @@ mod tests {
         let mut pool = BufferPool::default();
         outlet.close(&mut pool);
         drop(ours);
-        let ((result, open), must_flush) =
+        let ((result, open), duty) =
             outlet.append(&mut pool, 0, |guard| (guard.push(b"late"), guard.is_open()));
-        assert_eq!((result, open, must_flush), (Ok(()), false, false));
+        assert_eq!((result, open, duty), (Ok(()), false, Duty::None));
         assert_eq!(outlet.flush(&mut pool, 0), Flushed::Empty(0));
         drop(theirs);
     }

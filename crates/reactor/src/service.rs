@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::connections::{ConnectionId, Connections};
 use crate::limits::{Limits, MAILS_HIGH_WATER};
 use crate::mailbox::{Envelope, Mailboxes};
-use crate::outlet::{Outlet, OutletGuard};
+use crate::outlet::{Duty, Flushed, Outlet, OutletGuard};
 use crate::ring::BufferPool;
 
 /// A protocol running on one shard. All calls come from the shard's own thread.
@@ -130,6 +130,8 @@ pub struct Turn<S: Service> {
     pub(crate) resumed: Vec<ConnectionId>,
     pub(crate) deadlines: Vec<(ConnectionId, u64)>,
     pub(crate) mailboxes: Mailboxes<S::Mail>,
+    /// Not yet counted.
+    pub(crate) bytes_sent: u64,
 }
 
 impl<S: Service> Turn<S> {
@@ -144,6 +146,7 @@ impl<S: Service> Turn<S> {
             resumed: Vec::new(),
             deadlines: Vec::new(),
             mailboxes,
+            bytes_sent: 0,
         }
     }
 
@@ -166,11 +169,21 @@ impl<S: Service> Turn<S> {
         outlet: &Arc<Outlet<S::Outbound>>,
         append: impl FnOnce(&mut OutletGuard<'_, S::Outbound>) -> R,
     ) -> R {
-        let (result, must_flush) = outlet.append(&mut self.pool, self.now_ms, append);
-        if must_flush {
-            self.dirty.push(Arc::clone(outlet));
+        let (result, duty) = outlet.append(&mut self.pool, self.now_ms, append);
+        match duty {
+            Duty::None => {}
+            Duty::Flush => self.dirty.push(Arc::clone(outlet)),
+            Duty::FlushNow => self.flush(outlet),
         }
         result
+    }
+
+    /// Send what waits for one socket.
+    pub(crate) fn flush(&mut self, outlet: &Outlet<S::Outbound>) {
+        match outlet.flush(&mut self.pool, self.now_ms) {
+            Flushed::Empty(bytes) | Flushed::Blocked(bytes) => self.bytes_sent += bytes as u64,
+            Flushed::Broken => self.close(outlet.id(), CloseCause::SocketError),
+        }
     }
 
     /// Close a connection of any shard after what was written to it has been tried.

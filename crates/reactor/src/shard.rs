@@ -486,22 +486,13 @@ impl<S: Service> Shard<S> {
     }
 
     fn flush_dirty(&mut self) {
-        let mut sent = 0;
-        for outlet in self.turn.dirty.drain(..) {
-            match outlet.flush(&mut self.turn.pool, self.turn.now_ms) {
-                Flushed::Empty(bytes) | Flushed::Blocked(bytes) => sent += bytes,
-                Flushed::Broken => {
-                    let id = outlet.id();
-                    let cause = CloseCause::SocketError;
-                    if id.shard() == self.turn.shard {
-                        self.turn.closing.push((id, cause));
-                    } else {
-                        self.turn.mailboxes.post(id.shard(), Envelope::Close(id, cause));
-                    }
-                }
-            }
+        let mut dirty = std::mem::take(&mut self.turn.dirty);
+        for outlet in dirty.drain(..) {
+            self.turn.flush(&outlet);
         }
-        count(&self.counters().bytes_sent, sent as u64);
+        self.turn.dirty = dirty;
+        let sent = std::mem::take(&mut self.turn.bytes_sent);
+        count(&self.counters().bytes_sent, sent);
     }
 
     fn cut_everything(&mut self) {
