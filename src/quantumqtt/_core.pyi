@@ -164,7 +164,8 @@ class Statistics:
     def sessions_stored(self) -> int:
         """Sessions held by the state machine, connected or not."""
     @property
-    def subscriptions(self) -> int: ...
+    def subscriptions(self) -> int:
+        """Subscriptions of connected sessions."""
     @property
     def publishes_received_total(self) -> tuple[int, int, int]:
         """By QoS."""

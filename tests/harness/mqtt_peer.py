@@ -5,6 +5,7 @@ needs (open a session, subscribe, finish an exchange) are methods; everything el
 packet of `packets.py`, and `receive`.
 """
 
+from collections import deque
 from contextlib import suppress
 from typing import TypeVar
 
@@ -39,9 +40,12 @@ class MqttPeer(RawPeer):
         super().__init__(host, port, deadline_s=deadline_s)
         self.version = version
         self.server = (host, port)
+        self._set_aside: deque[Publish] = deque()
 
     def receive(self) -> Packet:
-        """Read the next packet, whatever it is."""
+        """Take the next packet, whatever it is; messages that were set aside come first."""
+        if self._set_aside:
+            return self._set_aside.popleft()
         return packets.parse(self.receive_packet(), self.version)
 
     def receive_a(self, kind: type[P]) -> P:
@@ -154,14 +158,16 @@ class MqttPeer(RawPeer):
             assert received.reason == reason
 
     def acknowledge(self, message: Publish) -> None:
-        """Finish the exchange of a message received; nothing else may come meanwhile."""
+        """Finish the exchange of a message received; messages behind it are set aside."""
         if message.packet_id is None:
             return
         if message.qos == 1:
             self.send(packets.ack(Kind.PUBACK, message.packet_id))
             return
         self.send(packets.ack(Kind.PUBREC, message.packet_id))
-        self.expect_ack(Kind.PUBREL, message.packet_id, reason=0)
+        while isinstance(answer := packets.parse(self.receive_packet(), self.version), Publish):
+            self._set_aside.append(answer)
+        assert answer == Ack(Kind.PUBREL, message.packet_id)
         self.send(packets.ack(Kind.PUBCOMP, message.packet_id))
 
     def take(self) -> Publish:

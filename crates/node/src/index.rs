@@ -51,12 +51,13 @@ type Trie = SubscriptionTrie<ConnectionId, Subscriber>;
 pub(crate) struct Index {
     trie: RwLock<Trie>,
     generation: AtomicU64,
+    len: AtomicU64,
 }
 
 impl Default for Index {
     fn default() -> Self {
         let trie = RwLock::new(Trie::with_seed(secret_seed()));
-        Self { trie, generation: AtomicU64::new(0) }
+        Self { trie, generation: AtomicU64::new(0), len: AtomicU64::new(0) }
     }
 }
 
@@ -89,7 +90,13 @@ impl Index {
         let result = change(&mut trie);
         // Published under the lock: whoever reads the new number finds the new trie.
         self.generation.store(trie.generation(), Ordering::Release);
+        self.len.store(trie.len() as u64, Ordering::Relaxed);
         result
+    }
+
+    /// How many subscriptions connected sessions have.
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Ordering::Relaxed)
     }
 
     fn generation(&self) -> u64 {

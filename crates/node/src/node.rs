@@ -67,6 +67,7 @@ impl Node {
             started_ms: clock.now_ms(),
             limits,
             registry: Registry::default(),
+            index: Arc::new(Index::default()),
             events: EventQueue::new(limits.event_queue_count_max).map_err(StartError::Bell)?,
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
             stored_subscriptions: AtomicU64::new(0),
@@ -85,10 +86,9 @@ impl Node {
             allow_anonymous: config.listeners.iter().map(|door| door.allow_anonymous).collect(),
             ask_python: config.ask_admission,
         };
-        let index = Arc::new(Index::default());
         let make = |shard| {
             let partition = (shard == PARTITION_OWNER).then(|| new_partition(config));
-            let router = Router::new(Arc::clone(&index));
+            let router = Router::new(Arc::clone(&shared.index));
             let (shared, doors) = (Arc::clone(&shared), doors.clone());
             ShardService::new(shard, config.shards, shared, doors, router, partition)
         };
@@ -133,6 +133,7 @@ impl Node {
             connections_refused_full_total: totals.refused_full,
             bytes_received_total: totals.bytes_received,
             bytes_sent_total: totals.bytes_sent,
+            subscriptions: self.shared.index.len(),
             events_merged_total: self.shared.events.merged(),
             shards: self.shards,
             ..Statistics::default()

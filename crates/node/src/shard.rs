@@ -23,7 +23,7 @@ use crate::connect::{Step, connection_event};
 use crate::connection::{Connection, Session, State};
 use crate::deliver::Encoder;
 use crate::events::{EventKind, EventQueue};
-use crate::index::Router;
+use crate::index::{Index, Router};
 use crate::outbound::{self, Outbound, Sent};
 use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{CommitError, Partition};
@@ -37,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) started_ms: u64,
     pub(crate) limits: NodeLimits,
     pub(crate) registry: Registry,
+    pub(crate) index: Arc<Index>,
     pub(crate) events: EventQueue,
     pub(crate) cells: Vec<ShardCells>,
     /// Subscriptions the machine routes to; with none, a committed publish reaches nobody there.
@@ -270,7 +271,7 @@ impl ShardService {
             self.dispatch(turn, connections, &mut effects);
         }
         let stored = partition.machine().statistics();
-        self.cells().set_stored(stored.sessions, stored.subscriptions);
+        self.cells().set_stored(stored.sessions);
         self.shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
         self.effects = effects;
         self.partition = Some(partition);

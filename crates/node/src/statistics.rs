@@ -16,7 +16,6 @@ pub(crate) struct ShardCells {
     drops: Vec<AtomicU64>,
     closes: Vec<AtomicU64>,
     refusals: Vec<AtomicU64>,
-    subscriptions: AtomicU64,
     sessions_stored: AtomicU64,
 }
 
@@ -38,7 +37,6 @@ impl Default for ShardCells {
             drops: cells(DropReason::ALL.len()),
             closes: cells(CloseReason::ALL.len()),
             refusals: cells(RefusalReason::ALL.len()),
-            subscriptions: AtomicU64::new(0),
             sessions_stored: AtomicU64::new(0),
         }
     }
@@ -70,10 +68,9 @@ impl ShardCells {
         add(&self.refusals[reason as usize], 1);
     }
 
-    /// Gauges of the partitions this shard owns.
-    pub(crate) fn set_stored(&self, sessions: u64, subscriptions: u64) {
+    /// A gauge of the partitions this shard owns.
+    pub(crate) fn set_stored(&self, sessions: u64) {
         self.sessions_stored.store(sessions, Ordering::Relaxed);
-        self.subscriptions.store(subscriptions, Ordering::Relaxed);
     }
 }
 
@@ -110,7 +107,6 @@ impl Statistics {
         self.entries_applied_total += load(&shard.entries);
         self.commands_applied_total += load(&shard.commands);
         self.sessions_stored += load(&shard.sessions_stored);
-        self.subscriptions += load(&shard.subscriptions);
         let sum = |into: &mut Vec<(&'static str, u64)>, labels: &[&'static str], from: &[_]| {
             into.resize_with(labels.len(), || ("", 0));
             for ((slot, &label), cell) in into.iter_mut().zip(labels).zip(from) {
