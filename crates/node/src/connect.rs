@@ -258,10 +258,10 @@ impl ShardService {
         }
         turn.write(&connection.outlet, |out| {
             out.outbound.window = opening.receive_maximum;
-            out.outbound.packet_bytes_max = opening.packet_bytes_max;
         });
         let opening = Opening { will: None, ..*opening };
         self.write_connack(turn, connection, &opening, session_present);
+        connection.packet_bytes_max = opening.packet_bytes_max;
         connection.last_packet_ms = turn.now_ms();
         connection.silence_ms_max = u64::from(opening.keep_alive_s) * 1500;
         let silence_ms = connection.silence_ms_max;

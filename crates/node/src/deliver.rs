@@ -2,18 +2,17 @@
 //!
 //! A *form* is what subscribers can share byte for byte: version, QoS, retain flag. Of a form's
 //! bytes only the packet id differs between them, and it is patched while pushing. Subscribers with
-//! subscription identifiers get an encoding of their own. A QoS 0 packet that may go on as it came
-//! is not encoded at all.
+//! subscription identifiers get an encoding of their own. What may go on as it
+//! came is not encoded at all: see `run.rs`.
 
-use std::sync::Arc;
-
-use quantumqtt_reactor::{ConnectionId, Outlet, Turn};
+use quantumqtt_reactor::{ConnectionId, Turn};
 use quantumqtt_wire::{PacketId, Properties, PropertyBlock, PropertyId, Publish, QoS, Version};
 
 use crate::effects::fill_block;
-use crate::index::Route;
-use crate::outbound::{Outbound, Sent, SentLoose, send, send_loose};
+use crate::index::{Route, Subscriber};
+use crate::outbound::{Sent, SentLoose, send, send_loose};
 use crate::reasons::{CloseReason, DropReason};
+use crate::run::Run;
 use crate::shard::ShardService;
 use crate::statistics::ShardCells;
 
@@ -30,24 +29,27 @@ pub(crate) struct Outgoing<'a> {
     pub(crate) retain: bool,
     /// Who published it, for No Local.
     pub(crate) publisher: Option<ConnectionId>,
-    /// The packet as it came, if it may go out as it is to subscribers of the same kind.
-    pub(crate) packet: Option<IncomingPacket<'a>>,
-}
-
-/// A QoS 0 PUBLISH without retain flag or alias: its bytes serve every such subscriber unchanged.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct IncomingPacket<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) is_v5: bool,
 }
 
 /// Which of the routes get it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Audience {
-    /// Everybody online: the QoS 0 path.
+#[derive(Clone, Copy)]
+pub(crate) enum Audience<'a> {
+    /// Everybody online.
     Everyone,
     /// Transient sessions: the machine has served the stored ones.
     TransientOnly,
+    /// Whoever could not take a run of packets (of MQTT 5 or not) as they are.
+    NotServedBy(&'a Run<'a>, bool),
+}
+
+impl Audience<'_> {
+    fn includes(self, route: &Route) -> bool {
+        match self {
+            Self::Everyone => true,
+            Self::TransientOnly => !route.subscriber.is_stored,
+            Self::NotServedBy(run, is_v5) => !run.suits(route, is_v5),
+        }
+    }
 }
 
 /// What of a delivery is part of the bytes.
@@ -105,16 +107,10 @@ impl Encoder {
         self.encoded = 0;
     }
 
-    fn form<'a>(&'a mut self, message: &Outgoing<'a>, key: FormKey<'_>) -> Form<'a> {
+    fn form(&mut self, message: &Outgoing<'_>, key: FormKey<'_>) -> Form<'_> {
         if key.is_v5() && !key.subscription_ids.is_empty() {
             encode(&mut self.single, &mut self.block, message, key);
             return self.single.form();
-        }
-        if let Some(packet) = message.packet
-            && packet.is_v5 == key.is_v5()
-            && !key.retain
-        {
-            return Form { bytes: packet.bytes, packet_id_at: 0 };
         }
         let index = key.index();
         if self.encoded & 1 << index == 0 {
@@ -175,7 +171,7 @@ pub(crate) fn deliver(
     cells: &ShardCells,
     routes: &[Route],
     message: &Outgoing<'_>,
-    audience: Audience,
+    audience: Audience<'_>,
 ) -> Delivered {
     encoder.begin();
     let mut delivered = Delivered::default();
@@ -185,7 +181,7 @@ pub(crate) fn deliver(
         if subscriber.options.no_local && is_own {
             continue;
         }
-        if audience == Audience::TransientOnly && subscriber.is_stored {
+        if !audience.includes(route) {
             continue;
         }
         delivered.count += 1;
@@ -199,7 +195,7 @@ pub(crate) fn deliver(
             subscription_ids: &route.subscription_ids,
         };
         let form = encoder.form(message, key);
-        delivered.must_pause |= push(turn, cells, &subscriber.outlet, form, qos, message.publisher);
+        delivered.must_pause |= push(turn, cells, subscriber, form, qos, message.publisher);
     }
     delivered
 }
@@ -209,15 +205,17 @@ pub(crate) fn deliver_retained(
     encoder: &mut Encoder,
     turn: &mut Turn<ShardService>,
     cells: &ShardCells,
-    outlet: &Arc<Outlet<Outbound>>,
-    version: Version,
+    subscriber: &Subscriber,
     message: &Outgoing<'_>,
-    subscription_id: Option<u32>,
 ) {
     encoder.begin();
-    let subscription_ids = subscription_id.as_slice();
-    let key = FormKey { version, qos: message.qos, retain: true, subscription_ids };
-    push(turn, cells, outlet, encoder.form(message, key), message.qos, None);
+    let key = FormKey {
+        version: subscriber.version,
+        qos: message.qos,
+        retain: true,
+        subscription_ids: subscriber.subscription_id.as_slice(),
+    };
+    push(turn, cells, subscriber, encoder.form(message, key), message.qos, None);
 }
 
 /// Push one form; true when the publisher should pause.
@@ -225,7 +223,7 @@ pub(crate) fn deliver_retained(
 fn push(
     turn: &mut Turn<ShardService>,
     cells: &ShardCells,
-    outlet: &Arc<Outlet<Outbound>>,
+    subscriber: &Subscriber,
     form: Form<'_>,
     qos: QoS,
     publisher: Option<ConnectionId>,
@@ -233,41 +231,35 @@ fn push(
     if form.bytes.is_empty() {
         return false;
     }
-    if qos == QoS::AtMostOnce {
-        return push_loose(turn, cells, outlet, form.bytes, publisher);
+    if form.bytes.len() > subscriber.packet_bytes_max as usize {
+        cells.count_drop(DropReason::PacketTooLarge, 1);
+        return false;
     }
-    let outcome = turn.write(outlet, |out| {
-        let fits = form.bytes.len() <= out.outbound.packet_bytes_max as usize;
-        fits.then(|| send(out, form.bytes, form.packet_id_at, qos))
-    });
-    match outcome {
-        Some(Sent::Taken) => cells.count_sent(qos),
-        Some(Sent::TooSlow) => turn.close(outlet.id(), CloseReason::SlowSubscriber.into()),
-        None => cells.count_drop(DropReason::PacketTooLarge),
+    if qos == QoS::AtMostOnce {
+        return push_loose(turn, cells, subscriber, form.bytes, 1, publisher);
+    }
+    let outlet = &subscriber.outlet;
+    match turn.write(outlet, |out| send(out, form.bytes, form.packet_id_at, qos)) {
+        Sent::Taken => cells.count_sent(qos, 1),
+        Sent::TooSlow => turn.close(outlet.id(), CloseReason::SlowSubscriber.into()),
     }
     false
 }
 
+/// Push QoS 0 packets that fit; true when the publisher should pause.
 #[inline]
-fn push_loose(
+pub(crate) fn push_loose(
     turn: &mut Turn<ShardService>,
     cells: &ShardCells,
-    outlet: &Arc<Outlet<Outbound>>,
+    subscriber: &Subscriber,
     bytes: &[u8],
+    messages: u64,
     publisher: Option<ConnectionId>,
 ) -> bool {
-    let outcome = turn.write(outlet, |out| {
-        let fits = bytes.len() <= out.outbound.packet_bytes_max as usize;
-        fits.then(|| send_loose(out, bytes, publisher))
-    });
-    match outcome {
-        Some(SentLoose::Taken) => cells.count_sent(QoS::AtMostOnce),
-        Some(SentLoose::TakenButPause) => {
-            cells.count_sent(QoS::AtMostOnce);
-            return true;
-        }
-        Some(SentLoose::Dropped) => cells.count_drop(DropReason::SlowSubscriber),
-        None => cells.count_drop(DropReason::PacketTooLarge),
+    let sent = turn.write(&subscriber.outlet, |out| send_loose(out, bytes, publisher));
+    match sent {
+        SentLoose::Taken | SentLoose::TakenButPause => cells.count_sent(QoS::AtMostOnce, messages),
+        SentLoose::Dropped => cells.count_drop(DropReason::SlowSubscriber, messages),
     }
-    false
+    sent == SentLoose::TakenButPause
 }

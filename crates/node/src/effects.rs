@@ -8,6 +8,7 @@
 
 use quantumqtt_machine::{
     AckKind, Command, ConnectionLost, Deliver, Effect, Origin, Record, SessionEnded, SessionOpened,
+    SubscriptionOptions,
 };
 use quantumqtt_reactor::{ConnectionId, Connections, Then, Turn};
 use quantumqtt_topics::Filter;
@@ -17,6 +18,7 @@ use quantumqtt_wire::{
 
 use crate::connection::{Connection, Session};
 use crate::deliver::{Audience, Outgoing, deliver, deliver_retained};
+use crate::index::Subscriber;
 use crate::packets::{write_ack, write_suback, write_unsuback};
 use crate::reasons::{CloseReason, DropReason, RefusalReason};
 use crate::shard::{Mail, RetainedFound, RetainedWanted, ShardService, close, go_on};
@@ -81,7 +83,6 @@ impl ShardService {
                 qos: message.qos,
                 retain: record.retain,
                 publisher,
-                packet: None,
             };
             let cells = &self.shared.cells[usize::from(self.shard)];
             let routes = self.router.routes(&message.topic);
@@ -212,20 +213,19 @@ impl ShardService {
         if publish.encode(connection.version, &mut self.bytes).is_err() {
             return Then::Continue;
         }
-        let bytes = &self.bytes;
-        let outcome = turn.write(&connection.outlet, |out| {
-            if bytes.len() > out.outbound.packet_bytes_max as usize {
-                return Ok(false);
-            }
-            out.push(bytes).map(|()| true)
-        });
-        match outcome {
-            Ok(true) => self.cells().count_sent(deliver.qos),
+        if self.bytes.len() > connection.packet_bytes_max as usize {
             // The machine counts it as in flight until the session ends: see docs/internals/status.
-            Ok(false) => self.cells().count_drop(DropReason::PacketTooLarge),
-            Err(_) => return close(turn, connection, CloseReason::SlowSubscriber),
+            self.cells().count_drop(DropReason::PacketTooLarge, 1);
+            return Then::Continue;
         }
-        Then::Continue
+        let bytes = &self.bytes;
+        match turn.write(&connection.outlet, |out| out.push(bytes)) {
+            Ok(()) => {
+                self.cells().count_sent(deliver.qos, 1);
+                Then::Continue
+            }
+            Err(_) => close(turn, connection, CloseReason::SlowSubscriber),
+        }
     }
 
     /// Find retained messages for a transient subscriber, on the shard that owns the partition.
@@ -273,11 +273,10 @@ impl ShardService {
                 qos: found.message.qos.min(found.qos),
                 retain: true,
                 publisher: None,
-                packet: None,
             };
-            let (outlet, version) = (&connection.outlet, connection.version);
-            let id = found.subscription_id;
-            deliver_retained(&mut self.encoder, turn, cells, outlet, version, &message, id);
+            let options = SubscriptionOptions::with_qos(found.qos);
+            let subscriber = Subscriber::of(connection, options, found.subscription_id);
+            deliver_retained(&mut self.encoder, turn, cells, &subscriber, &message);
         }
     }
 }

@@ -20,6 +20,7 @@ use quantumqtt_topics::{CACHED_TOPICS_MAX, Filter, Matches, RouteCache, Subscrip
 use quantumqtt_wire::Version;
 use smallvec::SmallVec;
 
+use crate::connection::Connection;
 use crate::outbound::Outbound;
 
 /// One subscription of a connected session.
@@ -27,10 +28,29 @@ use crate::outbound::Outbound;
 pub(crate) struct Subscriber {
     pub(crate) outlet: Arc<Outlet<Outbound>>,
     pub(crate) version: Version,
+    /// The largest packet the client takes.
+    pub(crate) packet_bytes_max: u32,
     /// Held by the machine: only QoS 0 is routed here.
     pub(crate) is_stored: bool,
     pub(crate) options: SubscriptionOptions,
     pub(crate) subscription_id: Option<u32>,
+}
+
+impl Subscriber {
+    pub(crate) fn of(
+        connection: &Connection,
+        options: SubscriptionOptions,
+        subscription_id: Option<u32>,
+    ) -> Self {
+        Self {
+            outlet: Arc::clone(&connection.outlet),
+            version: connection.version,
+            packet_bytes_max: connection.packet_bytes_max,
+            is_stored: connection.is_stored(),
+            options,
+            subscription_id,
+        }
+    }
 }
 
 /// Where a message of one topic goes for one session: its overlapping subscriptions made one.

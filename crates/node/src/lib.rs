@@ -31,6 +31,7 @@ mod partition;
 mod publish;
 mod reasons;
 mod registry;
+mod run;
 mod shard;
 mod statistics;
 mod subscribe;

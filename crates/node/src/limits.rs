@@ -9,6 +9,8 @@ pub(crate) const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub(crate) const RECEIVED_IDS_MAX: usize = 65_535;
 /// A subscriber whose socket has taken nothing for this long slows nobody down any more.
 pub(crate) const STALL_MS: u64 = 1_000;
+/// Bytes of a run of QoS 0 packets; the look at a slow reader's limits comes between runs.
+pub(crate) const RUN_BYTES_MAX: usize = 32 * 1024;
 /// Names a client id may have in MQTT 3.1 [MQTT 3.1 §3.1].
 pub(crate) const V31_CLIENT_ID_CHARS: std::ops::RangeInclusive<usize> = 1..=23;
 /// Partitions until forwarding between partitions exists.

@@ -22,8 +22,6 @@ use crate::limits::{STALL_MS, WAITING_BYTES_MAX, WAITING_COUNT_MAX};
 pub(crate) struct Outbound {
     /// How many unacknowledged messages the client takes; 0 until CONNACK.
     pub(crate) window: u16,
-    /// The largest packet the client takes.
-    pub(crate) packet_bytes_max: u32,
     in_flight: InFlight,
     waiting: VecDeque<Encoded>,
     waiting_bytes: usize,

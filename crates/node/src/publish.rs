@@ -15,7 +15,7 @@ use quantumqtt_wire::{
 };
 
 use crate::connection::Connection;
-use crate::deliver::{Audience, Delivered, IncomingPacket, Outgoing, deliver};
+use crate::deliver::{Audience, Delivered, Outgoing, deliver};
 use crate::limits::{RECEIVED_IDS_MAX, STALL_MS};
 use crate::outbound::{Sent, on_puback, on_pubcomp, on_pubrec, send_waiting};
 use crate::packets::write_ack;
@@ -29,18 +29,17 @@ impl ShardService {
         turn: &mut Turn<Self>,
         connection: &mut Connection,
         publish: &Publish<'_>,
-        packet: &[u8],
     ) -> Then {
         if publish.properties.contains(PropertyId::SubscriptionId) {
             // Only a server sends it [MQTT-3.3.4-6].
             return close(turn, connection, CloseReason::ProtocolError);
         }
-        self.cells().count_received(publish.qos);
+        self.cells().count_received(publish.qos, 1);
         let Ok(topic) = self.resolve_alias(connection, publish) else {
             return close(turn, connection, CloseReason::TopicAliasInvalid);
         };
         let Some(packet_id) = publish.packet_id else {
-            return self.on_unacknowledged_publish(turn, connection, publish, &topic, packet);
+            return self.on_unacknowledged_publish(turn, connection, publish, &topic);
         };
         let is_exactly_once = publish.qos == QoS::ExactlyOnce;
         if is_exactly_once && !connection.is_stored() {
@@ -97,7 +96,6 @@ impl ShardService {
             qos: publish.qos,
             retain: false,
             publisher: Some(connection.id),
-            packet: None,
         };
         let delivered = self.route_now(turn, &message);
         let is_told = delivered.count == 0 && connection.version == Version::V5;
@@ -119,14 +117,11 @@ impl ShardService {
         connection: &mut Connection,
         publish: &Publish<'_>,
         topic: &str,
-        packet: &[u8],
     ) -> Then {
         if publish.retain {
             self.propose_publish(turn, connection, publish, topic);
             return Then::Pause; // until it is committed
         }
-        let is_v5 = connection.version == Version::V5;
-        let may_go_as_is = !publish.properties.contains(PropertyId::TopicAlias) && !publish.dup;
         let message = Outgoing {
             topic,
             payload: publish.payload,
@@ -135,7 +130,6 @@ impl ShardService {
             qos: QoS::AtMostOnce,
             retain: false,
             publisher: Some(connection.id),
-            packet: may_go_as_is.then_some(IncomingPacket { bytes: packet, is_v5 }),
         };
         let delivered = self.route_now(turn, &message);
         pause_if(turn, connection, delivered.must_pause)
@@ -214,7 +208,6 @@ impl ShardService {
                 qos: will.qos,
                 retain: false,
                 publisher: None,
-                packet: None,
             };
             self.route_now(turn, &message);
             return;
@@ -328,7 +321,11 @@ impl ShardService {
 
 /// Stop reading a publisher whose subscriber is behind, but never for long: by then the subscriber
 /// has caught up, or it has stalled and loses messages instead of slowing anybody down.
-fn pause_if(turn: &mut Turn<ShardService>, connection: &mut Connection, must_pause: bool) -> Then {
+pub(crate) fn pause_if(
+    turn: &mut Turn<ShardService>,
+    connection: &mut Connection,
+    must_pause: bool,
+) -> Then {
     if !must_pause {
         return Then::Continue;
     }

@@ -29,6 +29,7 @@ use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{CommitError, Partition};
 use crate::reasons::{CloseReason, RefusalReason};
 use crate::registry::Registry;
+use crate::run::Run;
 use crate::statistics::ShardCells;
 
 /// What all shards of a node share.
@@ -337,6 +338,7 @@ impl Service for ShardService {
             silence_ms_max: 0,
             last_packet_ms: turn.now_ms(),
             unacknowledged: 0,
+            packet_bytes_max: u32::MAX,
             paused_until_ms: 0,
             proposed: 0,
             disconnect_expiry_s: None,
@@ -368,13 +370,17 @@ impl Service for ShardService {
             };
             let body = &rest[frame.header_bytes..frame.total()];
             used += frame.total();
-            let packet = &rest[..frame.total()];
             let then = if frame.packet_type == PacketType::Publish
                 && matches!(connection.state, State::Connected)
             {
                 // The one packet that comes in floods goes past the enum of all of them.
                 match Publish::decode(connection.version, frame.flags, body) {
-                    Ok(publish) => self.on_publish(turn, connection, &publish, packet),
+                    Ok(publish) if Run::can_begin_with(&publish) => {
+                        let run = Run::scan(rest, &frame, &publish, body_bytes_max);
+                        used += run.bytes.len() - frame.total();
+                        self.on_run(turn, connection, &publish, &run)
+                    }
+                    Ok(publish) => self.on_publish(turn, connection, &publish),
                     Err(error) => self.on_malformed(turn, connection, error),
                 }
             } else {

@@ -43,12 +43,12 @@ impl Default for ShardCells {
 }
 
 impl ShardCells {
-    pub(crate) fn count_received(&self, qos: QoS) {
-        add(&self.received[qos as usize], 1);
+    pub(crate) fn count_received(&self, qos: QoS, messages: u64) {
+        add(&self.received[qos as usize], messages);
     }
 
-    pub(crate) fn count_sent(&self, qos: QoS) {
-        add(&self.sent[qos as usize], 1);
+    pub(crate) fn count_sent(&self, qos: QoS, messages: u64) {
+        add(&self.sent[qos as usize], messages);
     }
 
     pub(crate) fn count_entry(&self, commands: u64) {
@@ -56,8 +56,8 @@ impl ShardCells {
         add(&self.commands, commands);
     }
 
-    pub(crate) fn count_drop(&self, reason: DropReason) {
-        add(&self.drops[reason as usize], 1);
+    pub(crate) fn count_drop(&self, reason: DropReason, messages: u64) {
+        add(&self.drops[reason as usize], messages);
     }
 
     pub(crate) fn count_close(&self, reason: CloseReason) {

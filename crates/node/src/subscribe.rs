@@ -107,13 +107,7 @@ impl ShardService {
         let Ok(parsed) = Filter::parse(filter) else {
             return;
         };
-        let subscriber = Subscriber {
-            outlet: std::sync::Arc::clone(&connection.outlet),
-            version: connection.version,
-            is_stored: connection.is_stored(),
-            options,
-            subscription_id,
-        };
+        let subscriber = Subscriber::of(connection, options, subscription_id);
         self.router.index().subscribe(&parsed, connection.id, subscriber);
         connection.filters.insert(filter.into());
     }
