@@ -2,8 +2,8 @@
 //!
 //! The lock guards the only thing that changes, whether the node runs. It is never held while
 //! something blocks: `drain` waits on a second reference, `stop` takes the node out first and so
-//! ends a drain early. After a fork the child has the memory but not the threads, so it gets an error instead of
-//! a node that never answers.
+//! ends a drain early. After a fork the child has the memory but not the threads, so it gets an
+//! error instead of a node that never answers.
 
 use std::process;
 use std::sync::Arc;

@@ -292,7 +292,7 @@ mod tests {
     }
 
     // req: QOS-08
-    // req: X-15
+    //
     #[test]
     fn ids_skip_zero_and_every_id_still_in_use() {
         let mut window = open_window(10);

@@ -1,8 +1,8 @@
 //! Carrying effects to where they happen.
 //!
-//! The shard that applied an entry executes what concerns no connection (`Append` is matched against
-//! transient subscribers right here, in log order) and sends the rest to the shards that own the
-//! connections, one mail per shard and turn, in order. An effect for a connection that is gone
+//! The shard that applied an entry executes what concerns no connection (`Append` is matched
+//! against transient subscribers right here, in log order) and sends the rest to the shards that
+//! own the connections, one mail per shard and turn, in order. An effect for a connection that is gone
 //! means nothing any more, with one exception: a session that was opened for it must be told that
 //! its connection is lost.
 

@@ -285,7 +285,9 @@ mod tests {
     proptest! {
         // req: QOS-08
         #[test]
-        fn run_of_ids_equals_a_map(steps in proptest::collection::vec(any::<(bool, u8)>(), 1..400)) {
+        fn run_of_ids_equals_a_map(
+            steps in proptest::collection::vec(any::<(bool, u8)>(), 1..400),
+        ) {
             let mut run = InFlight { first: 65_500, ..InFlight::default() };
             let mut model = BTreeMap::new();
             for (is_begin, pick) in steps {

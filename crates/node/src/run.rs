@@ -138,6 +138,7 @@ impl ShardService {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     use super::*;
@@ -175,7 +176,7 @@ mod tests {
             packet("a/b", b"one", QoS::AtLeastOnce, false),
             packet("a/b", b"one", QoS::AtMostOnce, true),
             same[..same.len() - 1].to_vec(),
-            vec![0xC0, 0],
+            [0xC0, 0].to_vec(),
         ] {
             let bytes = [&same[..], &same, &other].concat();
             let run = scan(&bytes);
@@ -186,7 +187,7 @@ mod tests {
     proptest! {
         #[test]
         fn run_carries_every_payload_in_order(
-            payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 1..40),
+            payloads in vec(vec(any::<u8>(), 0..300), 1..40),
         ) {
             let bytes: Vec<u8> = payloads
                 .iter()

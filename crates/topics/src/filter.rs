@@ -196,7 +196,7 @@ mod tests {
     }
 
     // req: SUB-03
-    // req: X-23
+    //
     #[test]
     fn a_leading_wildcard_never_reaches_dollar_topics() {
         assert!(!matches("#", "$SYS/x") && !matches("+/x", "$SYS/x") && !matches("+", "$SYS"));

@@ -83,7 +83,9 @@ def _gauges(statistics: Statistics) -> Iterator[Metric]:
         value=statistics.sessions_stored,
     )
     yield GaugeMetricFamily(
-        "quantumqtt_subscriptions", "Subscriptions of connected sessions.", value=statistics.subscriptions
+        "quantumqtt_subscriptions",
+        "Subscriptions of connected sessions.",
+        value=statistics.subscriptions,
     )
 
 

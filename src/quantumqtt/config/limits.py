@@ -5,7 +5,7 @@ where 0 would be a trap (a divisor, an empty buffer, a session that ends before 
 refused. The relations stand in `Limits.broken_relations`, beside the numbers they relate.
 """
 
-from typing import Annotated, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -36,7 +36,9 @@ Count = Annotated[int, BeforeValidator(_not_a_truth_value)]
 class Limits(BaseModel):
     """Bounds of one node; what is hit is counted under the name given here."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True
+    )
 
     packet_bytes_max: Count = Field(
         default=PACKET_BYTES_DEFAULT,

@@ -7,7 +7,7 @@ So a `Broker` inside a test or a program is not changed by the shell that starte
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 from pydantic_settings import (
@@ -94,7 +94,7 @@ def _lower_case(value: object) -> object:
 class LogSettings(BaseModel):
     """What is logged, and how it looks."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
     level: Annotated[LogLevel, BeforeValidator(_lower_case), Flag("--log-level")] = Field(
         default="info",
@@ -109,7 +109,7 @@ class LogSettings(BaseModel):
 class Settings(BaseSettings):
     """All that one node is told by its operator; frozen once it is read."""
 
-    model_config = SettingsConfigDict(
+    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
         frozen=True,
         extra="forbid",
         env_prefix=ENVIRONMENT_PREFIX,

@@ -99,7 +99,9 @@ class Broker:
             "allow_anonymous": allow_anonymous,
             "limits": None if limits is None else dict(limits),
         }
-        self.settings = _settings_of(settings, {k: v for k, v in asked.items() if v is not None})
+        self.settings: Settings = _settings_of(
+            settings, {k: v for k, v in asked.items() if v is not None}
+        )
         self._authenticate = authenticate
         self._open_node = open_node
         self._lifecycle = Lifecycle()

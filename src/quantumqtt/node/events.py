@@ -72,7 +72,7 @@ class EventStream:
         self._buffer: deque[BrokerEvent] = deque(maxlen=buffer_count_max)
         self._changed = asyncio.Event()
         self._closed = False
-        self.dropped_count = 0
+        self.dropped_count: int = 0
 
     @property
     def closed(self) -> bool:

@@ -32,8 +32,8 @@ fn a_captured_message_is_recorded_and_not_delivered_again() {
     assert_eq!(lines, ["append @0 t=x q0 Mqtt of transient/0 seq 1 captured"]);
 }
 
-// req: X-04
-// req: X-13
+//
+//
 #[test]
 fn an_open_qos_2_id_is_answered_again_and_not_delivered_again() {
     let mut rig = Rig::new();
@@ -47,7 +47,7 @@ fn an_open_qos_2_id_is_answered_again_and_not_delivered_again() {
     assert_eq!((statistics.next_offset, statistics.counters.duplicate_publishes), (1, 1000));
 }
 
-// req: X-05
+//
 #[test]
 fn the_first_content_under_an_open_id_wins_and_another_is_counted() {
     let mut rig = Rig::new();
@@ -61,7 +61,7 @@ fn the_first_content_under_an_open_id_wins_and_another_is_counted() {
 }
 
 // req: QOS-05
-// req: X-04
+//
 #[test]
 fn after_pubcomp_the_same_id_carries_a_new_message() {
     let mut rig = Rig::new();

@@ -13,7 +13,7 @@ fn limited(expiry_s: u32, payload: &str) -> Command<'_> {
 }
 
 // req: DET-04
-// req: X-68
+//
 #[test]
 fn a_session_expires_by_tick_and_by_nothing_else_that_passes() {
     let mut rig = Rig::new();

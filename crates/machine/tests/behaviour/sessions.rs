@@ -21,7 +21,7 @@ fn the_first_opening_creates_a_session_and_says_so() {
 
 // req: SES-02
 // req: SES-05
-// req: X-18
+//
 #[test]
 fn a_returning_client_finds_its_subscriptions_at_work() {
     let mut rig = Rig::new();
@@ -96,7 +96,7 @@ fn a_disconnect_may_change_the_expiry() {
 }
 
 // req: SES-06
-// req: X-17
+//
 // req: SES-22
 #[test]
 fn an_absent_session_keeps_qos_1_and_2_in_order_and_not_qos_0() {
@@ -182,7 +182,7 @@ fn a_stored_publisher_whose_session_is_gone_is_stale_too() {
 }
 
 // req: SES-19
-// req: X-06
+//
 #[test]
 fn takeover_between_publish_and_pubrel_keeps_the_exchange() {
     let mut rig = Rig::new();
@@ -263,7 +263,7 @@ fn limits(overflow: Overflow) -> Limits {
 }
 
 // req: SES-21
-// req: X-21
+//
 #[test]
 fn a_full_backlog_ends_the_session_and_slows_nobody() {
     let mut rig = Rig::with_limits(limits(Overflow::ExpireSession));
@@ -290,7 +290,7 @@ fn bytes_bound_a_backlog_as_well_as_counts() {
     assert_eq!(only(&publish(&mut rig, ""), "ended"), ["ended a epoch 1 Overflowed"]);
 }
 
-// req: X-21
+//
 #[test]
 fn an_attached_session_that_overflows_is_told_to_close() {
     let mut rig = Rig::with_limits(limits(Overflow::ExpireSession));
@@ -302,7 +302,7 @@ fn an_attached_session_that_overflows_is_told_to_close() {
     assert_eq!(only(&publish(&mut rig, "4"), "ended"), ["ended a epoch 1 Overflowed closes c1"]);
 }
 
-// req: X-21
+//
 #[test]
 fn drop_policies_give_up_messages_instead_of_the_session() {
     for (overflow, kept) in [

@@ -58,7 +58,7 @@ fn suback_has_one_code_per_filter_in_order() {
 }
 
 // req: SUB-08
-// req: X-28
+//
 #[test]
 fn overlapping_filters_yield_one_copy_at_the_highest_qos_with_all_ids() {
     let mut rig = Rig::new();

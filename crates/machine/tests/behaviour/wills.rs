@@ -94,7 +94,7 @@ fn the_end_of_the_session_cuts_the_delay_short() {
 }
 
 // req: WILL-04
-// req: X-01
+//
 #[test]
 fn takeover_publishes_a_will_without_delay_and_drops_one_with() {
     for (delay_s, clean_start, level, expected) in

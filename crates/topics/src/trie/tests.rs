@@ -212,7 +212,7 @@ fn removing_what_is_not_there_changes_nothing() {
 }
 
 // req: SUB-03
-// req: X-23
+//
 #[test]
 fn dollar_topics_are_reached_by_name_only() {
     let trie = trie_of(&["#", "+/x", "$SYS/#", "$SYS/+", "$share/g/#", "$share/g/$SYS/x"]);

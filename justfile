@@ -1,0 +1,159 @@
+# The one door to every task. `just` alone lists them; ./start and ./check open it for newcomers.
+# Recipes stay one line long: what needs thought is typed Python under tools/.
+
+set shell := ["bash", "-euo", "pipefail", "-c"]
+
+programs := justfile_directory() / ".venv/bin"
+cargo_programs := env("CARGO_HOME", env("HOME", "/") / ".cargo") / "bin"
+export PATH := programs + ":" + env("PATH") + ":" + cargo_programs
+export PYO3_PYTHON := programs / "python"
+export PYTHONUNBUFFERED := "1"
+export UV_SYSTEM_CERTS := env("UV_SYSTEM_CERTS", "true")
+
+# List the recipes
+[private]
+default:
+    @just --justfile {{ quote(justfile()) }} --list --unsorted
+
+# --- every day -----------------------------------------------------------------------------------
+
+# Make .venv from the lock file and build the native module into it
+[group('every day')]
+setup:
+    ./start --setup-only
+
+# Rebuild the native module in place (release); say `just build dev` for a quick one
+[group('every day')]
+build profile="release":
+    maturin develop --profile {{ profile }} --skip-install
+
+# Run the gate, or some of its stages: tidy fast wheel whole verdict
+[group('every day')]
+check *stages:
+    python -m tools.check {{ stages }}
+
+# Put right what a program can put right: formats, lint, the rendered ledger
+[group('every day')]
+fix:
+    cargo fmt --all
+    ruff check --fix --quiet src tests tools
+    ruff format --quiet src tests tools
+    python -m tools.ledger --write
+
+# Run chosen Python tests: just test tests/unit -k trie
+[group('every day')]
+test *arguments:
+    pytest {{ arguments }}
+
+# Run the tests of one crate: just crate wire
+[group('every day')]
+crate name *arguments:
+    cargo test -p quantumqtt-{{ name }} {{ arguments }}
+
+# Render the generated reference pages
+[group('every day')]
+docs:
+    python -m tools.ledger --write
+
+# --- stage tidy: seconds -------------------------------------------------------------------------
+
+# Rust and Python are formatted
+[group('tidy')]
+format-check:
+    cargo fmt --all --check
+    ruff format --check src tests tools
+
+# ruff, with the rules of pyproject.toml
+[group('tidy')]
+lint:
+    ruff check src tests tools
+
+# mypy strict over src, tests and tools
+[group('tidy')]
+types:
+    mypy
+
+# basedpyright, strict on the public face
+[group('tidy')]
+face:
+    basedpyright --level error
+
+# Who may import whom
+[group('tidy')]
+import-rules:
+    python -m tools.import_rules
+
+# House rules about files: sizes, leftovers, links, dead files
+[group('tidy')]
+house-rules:
+    python -m tools.tidy
+
+# Lock files agree with what they lock
+[group('tidy')]
+locks:
+    uv lock --check --offline
+    cargo metadata --locked --format-version 1 --quiet > target/cargo-metadata.json
+
+# Licences and sources of the crates we build
+[group('tidy')]
+licences: locks
+    python -m tools.licences target/cargo-metadata.json
+
+# Clippy, warnings refused, tests included
+[group('tidy')]
+clippy:
+    cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
+
+# --- stage fast: a minute or two -----------------------------------------------------------------
+
+# Tests beside the Rust code; the bridge is tested from Python, through the module it builds
+[group('fast')]
+crates:
+    python -m tools.suites crates
+
+# unit, property and house tests
+[group('fast')]
+unit:
+    python -m tools.suites fast
+
+# The typed face of the native module agrees with the build
+[group('fast')]
+stubs:
+    python -m mypy.stubtest quantumqtt._core --mypy-config-file pyproject.toml \
+        --allowlist tools/stubtest.allow
+
+# --- stages wheel and whole: minutes -------------------------------------------------------------
+
+# Build the wheel, install it where there is no Rust, pass one message through it
+[group('whole')]
+wheel:
+    python -m tools.wheel
+
+# conformance, golden, end-to-end and whatever other folders tests/ has
+[group('whole')]
+whole:
+    python -m tools.suites whole
+
+# Compare the ledger of requirements with what the stages above have shown
+[group('whole')]
+ledger:
+    python -m tools.ledger --check
+
+# --- by hand, or at night ------------------------------------------------------------------------
+
+# Longer searches: more examples, release-mode crate tests, tests marked night
+[group('night')]
+night: advisories
+    PROPTEST_CASES=20000 cargo test --workspace --exclude quantumqtt-bridge --release --locked
+    HYPOTHESIS_PROFILE=night pytest tests --timeout=3600
+
+# Licences, sources, duplicates and advisories, by cargo-deny (compiled at the first use)
+[group('night')]
+advisories:
+    command -v cargo-deny > /dev/null || cargo install --locked cargo-deny
+    cargo deny check
+
+# Join the fragments under changes/ into CHANGELOG.md: just release-notes 0.2.0
+[group('night')]
+release-notes version:
+    python -m tools.changelog {{ version }}

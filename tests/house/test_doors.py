@@ -1,0 +1,95 @@
+"""`./start` and `./check`: they parse, they name what is missing, they are quick when fresh."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tools.setup import HOUSE, Setup, base_python
+from tools.steps import Progress
+
+SCRIPTS = ("start", "check", ".ci/run", "tools/door")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script_parses_and_is_short(script: str) -> None:
+    subprocess.run(["bash", "-n", HOUSE / script], check=True)
+    assert os.access(HOUSE / script, os.X_OK)
+    assert len((HOUSE / script).read_text(encoding="utf-8").splitlines()) <= 30
+
+
+def run_door(
+    door: str, *words: str, folder: Path = HOUSE, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HOUSE / door, *words],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def bare_environment(folder: Path, python3: Path | str | None) -> dict[str, str]:
+    """Make an environment with what every machine has, and a Python: a real one or a script."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    for name in ("bash", "env", "dirname", "cat"):
+        found = shutil.which(name)
+        assert found is not None
+        (bin_folder / name).symlink_to(found)
+    python = bin_folder / "python3"
+    if isinstance(python3, Path):
+        python.symlink_to(python3)
+    elif python3 is not None:
+        python.write_text(f"#!{bin_folder}/bash\n{python3}\n", encoding="utf-8")
+        python.chmod(0o755)
+    return {"PATH": str(bin_folder), "HOME": str(folder)}
+
+
+@pytest.mark.parametrize("door", ["start", "check"])
+def test_missing_cargo_is_named_with_its_remedy(tmp_path: Path, door: str) -> None:
+    ended = run_door(door, environment=bare_environment(tmp_path, base_python()))
+    assert ended.returncode == 1
+    assert "cargo is not on PATH" in ended.stderr
+    assert "hint:" in ended.stderr
+    assert "rustup.rs" in ended.stderr
+
+
+@pytest.mark.parametrize("door", ["start", "check"])
+def test_python_that_is_too_old_is_named_with_its_remedy(tmp_path: Path, door: str) -> None:
+    old = 'if [ "$1" = --version ]; then echo Python 3.9.2; else exit 1; fi'
+    ended = run_door(door, environment=bare_environment(tmp_path, old))
+    assert ended.returncode == 1
+    assert "Python 3.11 or newer is needed; python3 here is: Python 3.9.2" in ended.stderr
+    assert "hint:" in ended.stderr
+
+
+def test_python_that_is_absent_is_named(tmp_path: Path) -> None:
+    ended = run_door("start", environment=bare_environment(tmp_path, None))
+    assert ended.returncode == 1
+    assert "Python 3.11 or newer is needed" in ended.stderr
+
+
+def test_set_up_of_this_tree_is_fresh_and_a_second_run_builds_nothing(tmp_path: Path) -> None:
+    setup = Setup(HOUSE, Progress(tmp_path))
+    # Without this the run below would change the environment this very test runs in.
+    assert setup.is_fresh(), "run ./start --setup-only first; the sources of .venv have changed"
+    ended = run_door("start", "--setup-only", folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    assert ["Python", "environment", "fresh"] in lines
+    assert ["locked", "packages", "fresh"] in lines
+    again = run_door("start", "--setup-only", folder=tmp_path)
+    assert "none, fresh" in again.stdout
+
+
+def test_unknown_argument_of_check_is_refused_before_anything_runs() -> None:
+    ended = run_door("check", "--fast")
+    assert ended.returncode == 2
+    assert "--fast" in ended.stderr
+    assert "set-up" not in ended.stdout

@@ -1,0 +1,1 @@
+"""Typed scripts behind the doors (`start`, `check`) and the justfile; each has `--help`."""

@@ -1,0 +1,109 @@
+"""The two doors of the house: `./start` runs the broker, `./check` runs the gate.
+
+Both set the tree up first (tools/setup.py) and then become the program they start, so that Ctrl-C
+and SIGTERM reach it directly.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools import system_packages
+from tools.setup import Setup
+from tools.steps import Progress, StepFailed, elapsed, stop_on_termination
+
+HOUSE = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    """Open the door named by the first argument."""
+    stop_on_termination()
+    door, *words = sys.argv[1:]
+    try:
+        if door == "start":
+            start(words)
+        else:
+            check(words)
+    except StepFailed as failure:
+        sys.stdout.flush()
+        print(f"error: {failure}", file=sys.stderr)
+        if failure.hint:
+            print(f"hint: {failure.hint}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("\ninterrupted; the next run goes on from here", file=sys.stderr)
+        sys.exit(130)
+
+
+def start(words: Sequence[str]) -> None:
+    """Set up, then become the broker."""
+    parser = argparse.ArgumentParser(
+        prog="./start",
+        description="Set up this tree and start the broker on the embedded default.",
+        epilog="All other arguments go to `quantumqtt serve`; see `.venv/bin/quantumqtt serve"
+        " --help`.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--setup-only", action="store_true", help="stop before the broker starts")
+    chosen, rest = parser.parse_known_args(words)
+    set_up()
+    if chosen.setup_only:
+        return
+    broker = HOUSE / ".venv" / "bin" / "quantumqtt"
+    become([str(broker), "serve", *rest], dict(os.environ))
+
+
+def check(words: Sequence[str]) -> None:
+    """Set up, see that stock programs and Rust's checkers are there, then become `just check`."""
+    argparse.ArgumentParser(
+        prog="./check",
+        description="Set up this tree, then run everything that must hold: `just check`."
+        f" {system_packages.OPT_OUT}=1 leaves out the tests that need system packages.",
+    ).parse_args(words)
+    setup = set_up()
+    check_rust_components(setup.environment["PATH"])
+    system_packages.provide(progress(), HOUSE)
+    just = HOUSE / ".venv" / "bin" / "just"
+    become([str(just), "--justfile", str(HOUSE / "justfile"), "check"], setup.environment)
+
+
+def set_up() -> Setup:
+    """Run the set-up with a heading and a total."""
+    began = time.monotonic()
+    print("set-up", flush=True)
+    setup = Setup(HOUSE, progress())
+    setup.run()
+    print(f"set-up done in {elapsed(began)}", flush=True)
+    return setup
+
+
+def progress() -> Progress:
+    """Make the progress display of this tree."""
+    return Progress(HOUSE / "target" / "logs")
+
+
+def check_rust_components(path: str) -> None:
+    """Name a missing clippy or rustfmt before anything long begins.
+
+    Raises:
+        StepFailed: One of them is absent.
+    """
+    for program, package in (("cargo-clippy", "clippy"), ("cargo-fmt", "rustfmt")):
+        if shutil.which(program, path=path) is None:
+            raise StepFailed(
+                "toolchain",
+                f"{program} is not on PATH",
+                hint=f"run `rustup component add {package}` (or install your distribution's"
+                f" rust-{package})",
+            )
+
+
+def become(command: list[str], environment: dict[str, str]) -> None:
+    """Replace this process, so that signals and the exit status are the command's own."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(command[0], command, environment)
