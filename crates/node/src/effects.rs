@@ -2,9 +2,9 @@
 //!
 //! The shard that applied an entry executes what concerns no connection (`Append` is matched
 //! against transient subscribers right here, in log order) and sends the rest to the shards that
-//! own the connections, one mail per shard and turn, in order. An effect for a connection that is gone
-//! means nothing any more, with one exception: a session that was opened for it must be told that
-//! its connection is lost.
+//! own the connections, one mail per shard and turn, in order. An effect for a connection that is
+//! gone means nothing any more, with one exception: a session that was opened for it must be told
+//! that its connection is lost.
 
 use quantumqtt_machine::{
     AckKind, Command, ConnectionLost, Deliver, Effect, Origin, Record, SessionEnded, SessionOpened,

@@ -1,4 +1,4 @@
-//! Who owns a client id right now, and what happens when a second client connects with the same.
+//! Who owns a client id now, and what happens when a second client connects with the same id.
 //!
 //! Theory of operation. One entry per connected client id. A CONNECT *claims* its id: the entry
 //! changes hands at once, under the lock, so of two racing claims one is first. If the id had an
