@@ -166,7 +166,9 @@ mod tests {
         ) {
             let fill = |values: &[u64]| {
                 let mut histogram = Histogram::default();
-                values.iter().for_each(|&value| histogram.record(value));
+                for &value in values {
+                    histogram.record(value);
+                }
                 histogram
             };
             let mut merged = fill(&left);

@@ -103,10 +103,11 @@ mod tests {
 
     #[test]
     fn a_straggler_is_late_once_and_then_a_duplicate() {
+        use Verdict::{Duplicate, Late, Next};
+
         let mut check = SequenceCheck::default();
         let verdicts: Vec<_> =
             [0, 3, 1, 1, 4, 2, 0].iter().map(|&sequence| check.observe(sequence)).collect();
-        use Verdict::{Duplicate, Late, Next};
         assert_eq!(verdicts, [Next, Next, Late, Duplicate, Next, Late, Duplicate]);
         assert_eq!(check.lost(5), 0);
     }

@@ -204,7 +204,8 @@ impl Spec {
         if !(1..=limits::TOPICS_MAX).contains(&self.topics) {
             return refuse("topics", "between 1 and 1 000 000".to_owned());
         }
-        let heard_by = if self.scenario.is_paired() { 1 } else { u64::from(self.subscribers.max(1)) };
+        let heard_by =
+            if self.scenario.is_paired() { 1 } else { u64::from(self.subscribers.max(1)) };
         let streams = u64::from(self.publishers) * u64::from(self.topics);
         if streams.saturating_mul(heard_by) > limits::CHECKS_MAX {
             return refuse("topics", "more streams than can be checked".to_owned());
