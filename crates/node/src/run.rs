@@ -45,7 +45,7 @@ impl<'a> Run<'a> {
         bytes: &'a [u8],
         first: &Frame,
         publish: &Publish<'_>,
-        body_bytes_max: usize,
+        packet_bytes_max: usize,
     ) -> Self {
         let head_bytes = first.body_bytes - publish.payload.len();
         let head = &bytes[first.header_bytes..first.header_bytes + head_bytes];
@@ -53,7 +53,7 @@ impl<'a> Run<'a> {
         let mut end = first.total();
         while end < RUN_BYTES_MAX && bytes.get(end) == bytes.first() {
             let rest = &bytes[end..];
-            let Ok(Some(next)) = frame::peek(rest, body_bytes_max) else { break };
+            let Ok(Some(next)) = frame::peek(rest, packet_bytes_max) else { break };
             let is_alike = next.body_bytes >= head_bytes
                 && rest.len() >= next.total()
                 && rest[next.header_bytes..].starts_with(head);

@@ -37,12 +37,12 @@ pub enum DecodeError {
     #[error("variable byte integer is not in its shortest form [MQTT-1.5.5-1]")]
     VarintNotMinimal,
     /// The header announces more than the receiver takes.
-    #[error("packet body of {body_bytes} bytes, limit is {body_bytes_max} [MQTT-3.2.2-15]")]
+    #[error("packet of {packet_bytes} bytes, limit is {packet_bytes_max} [MQTT-3.2.2-15]")]
     PacketTooLarge {
-        /// The announced Remaining Length.
-        body_bytes: usize,
+        /// What the header announces, itself included.
+        packet_bytes: usize,
         /// The receiver's limit.
-        body_bytes_max: usize,
+        packet_bytes_max: usize,
     },
     /// The body ends before or inside a field.
     #[error("packet ends inside its {field} (§2.1.4)")]

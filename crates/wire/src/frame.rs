@@ -134,9 +134,10 @@ impl Frame {
 /// Looks at the start of `bytes` for a fixed header; `None` means that more bytes are needed.
 ///
 /// A frame is returned as soon as its header is complete. Reserve nothing for `body_bytes`: it is a
-/// claim by the peer, and only the limit `body_bytes_max` has been checked.
+/// claim by the peer, and only the limit `packet_bytes_max` has been checked. As everywhere in MQTT,
+/// that counts the whole packet, fixed header included [MQTT-3.2.2-15].
 #[inline]
-pub fn peek(bytes: &[u8], body_bytes_max: usize) -> Result<Option<Frame>, DecodeError> {
+pub fn peek(bytes: &[u8], packet_bytes_max: usize) -> Result<Option<Frame>, DecodeError> {
     let Some((&first, rest)) = bytes.split_first() else {
         return Ok(None);
     };
@@ -144,11 +145,17 @@ pub fn peek(bytes: &[u8], body_bytes_max: usize) -> Result<Option<Frame>, Decode
     let Some((body_bytes, length_bytes)) = varint::read(rest)? else {
         return Ok(None);
     };
-    let body_bytes = body_bytes as usize;
-    if body_bytes > body_bytes_max {
-        return Err(DecodeError::PacketTooLarge { body_bytes, body_bytes_max });
+    let frame = Frame {
+        packet_type,
+        flags,
+        header_bytes: 1 + length_bytes,
+        body_bytes: body_bytes as usize,
+    };
+    if frame.total() > packet_bytes_max {
+        let packet_bytes = frame.total();
+        return Err(DecodeError::PacketTooLarge { packet_bytes, packet_bytes_max });
     }
-    Ok(Some(Frame { packet_type, flags, header_bytes: 1 + length_bytes, body_bytes }))
+    Ok(Some(frame))
 }
 
 #[inline]
@@ -258,10 +265,11 @@ mod tests {
         let error = peek(&header, 1024).unwrap_err();
         assert_eq!(
             error,
-            DecodeError::PacketTooLarge { body_bytes: 268_435_455, body_bytes_max: 1024 }
+            DecodeError::PacketTooLarge { packet_bytes: 268_435_460, packet_bytes_max: 1024 }
         );
-        let at_the_limit = peek(&[0x30, 0x80, 0x08], 1024).unwrap().unwrap();
-        assert_eq!((at_the_limit.header_bytes, at_the_limit.body_bytes), (3, 1024));
+        let at_the_limit = peek(&[0x30, 0xFD, 0x07], 1024).unwrap().unwrap();
+        assert_eq!((at_the_limit.header_bytes, at_the_limit.body_bytes), (3, 1021));
+        assert!(peek(&[0x30, 0xFE, 0x07], 1024).is_err());
     }
 
     #[test]
