@@ -4,11 +4,11 @@
 //! not; reads are paused, so nothing comes) → `Connected` → closed, which is the connection's end
 //! and no state. Whatever is held for a rare case is boxed: most connections are idle and many.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use quantumqtt_machine::Origin;
+use quantumqtt_machine::{Deliver, Origin};
 use quantumqtt_reactor::{ConnectionId, Outlet};
 use quantumqtt_wire::Version;
 
@@ -50,6 +50,8 @@ pub(crate) struct Rare {
     pub(crate) will: Option<Will>,
     /// Open inbound QoS 2 exchanges of a transient session.
     pub(crate) received_ids: BTreeSet<u16>,
+    /// Deliveries of a stored session that wait for room in the outlet; at most its window.
+    pub(crate) deliveries: VecDeque<Deliver>,
     /// Topic aliases the client has set.
     pub(crate) aliases: BTreeMap<u16, Box<str>>,
 }

@@ -19,6 +19,7 @@ use quantumqtt_wire::{
 use crate::connection::{Connection, Session};
 use crate::deliver::{Audience, Outgoing, deliver, deliver_retained};
 use crate::index::Subscriber;
+use crate::limits::DELIVERIES_WAITING_MAX;
 use crate::packets::{write_ack, write_suback, write_unsuback};
 use crate::reasons::{CloseReason, DropReason, RefusalReason};
 use crate::shard::{Mail, RetainedFound, RetainedWanted, ShardService, close, go_on};
@@ -146,7 +147,7 @@ impl ShardService {
                 acknowledge(turn, connection, kind, packet_id, reason);
                 Then::Continue
             }
-            Effect::Deliver(deliver) => self.on_deliver(turn, connection, &deliver),
+            Effect::Deliver(deliver) => self.on_deliver(turn, connection, deliver),
             Effect::Release { packet_id, reason, .. } => {
                 if let Some(id) = PacketId::new(packet_id) {
                     write_ack(turn, connection, PacketType::PubRel, id, reason);
@@ -191,7 +192,42 @@ impl ShardService {
         self.proposals.push(turn, &command);
     }
 
+    /// A message for a stored session: now, or when the outlet has room.
+    ///
+    /// A whole window of large messages may be more than an outlet takes. They are in the state and
+    /// in memory anyway, so they wait here as they are, and in order.
     fn on_deliver(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        deliver: Deliver,
+    ) -> Then {
+        let waiting = connection.rare.as_ref().map_or(0, |rare| rare.deliveries.len());
+        let has_room = turn.write(&connection.outlet, |out| !out.is_over_soft_limit());
+        if waiting == 0 && has_room {
+            return self.write_delivery(turn, connection, &deliver);
+        }
+        if deliver.qos == QoS::AtMostOnce && waiting >= DELIVERIES_WAITING_MAX {
+            self.cells().count_drop(DropReason::SlowSubscriber, 1);
+            return Then::Continue;
+        }
+        connection.rare().deliveries.push_back(deliver);
+        Then::Continue
+    }
+
+    /// The outlet has room again.
+    pub(crate) fn deliver_waiting(&mut self, turn: &mut Turn<Self>, connection: &mut Connection) {
+        while turn.write(&connection.outlet, |out| !out.is_over_soft_limit()) {
+            let next = connection.rare.as_mut().and_then(|rare| rare.deliveries.pop_front());
+            let Some(deliver) = next else { return };
+            let then = self.write_delivery(turn, connection, &deliver);
+            if then != Then::Continue {
+                return go_on(turn, connection, then);
+            }
+        }
+    }
+
+    fn write_delivery(
         &mut self,
         turn: &mut Turn<Self>,
         connection: &Connection,

@@ -7,6 +7,9 @@ pub(crate) const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Open inbound QoS 2 exchanges of a transient session; the receive maximum we announce is lower
 /// or equal, so only a client that breaks the rules gets here.
 pub(crate) const RECEIVED_IDS_MAX: usize = 65_535;
+/// QoS 0 deliveries of a stored session behind others that wait for room; the rest is bounded by
+/// its window.
+pub(crate) const DELIVERIES_WAITING_MAX: usize = 2_048;
 /// A subscriber whose socket has taken nothing for this long slows nobody down any more.
 pub(crate) const STALL_MS: u64 = 1_000;
 /// Bytes of a run of QoS 0 packets; the look at a slow reader's limits comes between runs.

@@ -8,6 +8,9 @@
 //! every command of the old connection is proposed before the first command of the new one.
 //! `session_epoch` in the machine fences the same thing once more, for stored sessions.
 //!
+//! A claimer that itself ends, or is taken over, while it waits keeps its place in this line: its
+//! successor is told only after the claimer would have been, so a fence covers everybody before.
+//!
 //! A different identity does not get the id at all while it is in use (SES-16).
 //!
 //! Beside the owners stands the set of ids with a *stored* session. It is a view of the machine,

@@ -5,7 +5,7 @@
 //! where the partition lives, and effects leave for the connections. What is decided here about one
 //! connection stays here; what another shard must know travels as [`Mail`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -126,6 +126,13 @@ impl Proposals {
     }
 }
 
+/// A connection that is gone but whose predecessor may not be.
+struct Unfenced {
+    client_id: Arc<str>,
+    /// Who took the id from it, and waits for the same fence.
+    heir: Option<ConnectionId>,
+}
+
 pub(crate) struct ShardService {
     pub(crate) shard: u16,
     pub(crate) shared: Arc<Shared>,
@@ -141,6 +148,8 @@ pub(crate) struct ShardService {
     /// Claimers whose predecessor was closed in this turn, and those where that was a turn ago.
     fences_new: Vec<ConnectionId>,
     fences_owed: Vec<ConnectionId>,
+    /// Connections that ended while they themselves waited for a fence; see `registry.rs`.
+    unfenced: HashMap<ConnectionId, Unfenced>,
     /// Scratch: properties and bytes of the packet at hand.
     pub(crate) block: PropertyBlock,
     pub(crate) bytes: Vec<u8>,
@@ -167,6 +176,7 @@ impl ShardService {
             effects: Vec::new(),
             fences_new: Vec::new(),
             fences_owed: Vec::new(),
+            unfenced: HashMap::new(),
             block: PropertyBlock::new(),
             bytes: Vec::new(),
         }
@@ -253,6 +263,32 @@ impl ShardService {
         Then::Close(CloseReason::from(error).into())
     }
 
+    /// `claimer` has the client id of `victim` now; answer when nothing of the victim can follow.
+    fn on_take_over(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: Option<&mut Connection>,
+        victim: ConnectionId,
+        claimer: ConnectionId,
+    ) {
+        let is_waiting = match connection {
+            Some(connection) => {
+                let then = close(turn, connection, CloseReason::TakenOver);
+                go_on(turn, connection, then);
+                if is_waiting_for_fence(connection) {
+                    let client_id = Arc::clone(&connection.client_id);
+                    self.unfenced.insert(victim, Unfenced { client_id, heir: None });
+                }
+                is_waiting_for_fence(connection)
+            }
+            None => self.unfenced.contains_key(&victim),
+        };
+        match self.unfenced.get_mut(&victim).filter(|_| is_waiting) {
+            Some(unfenced) => unfenced.heir = Some(claimer),
+            None => self.fences_new.push(claimer),
+        }
+    }
+
     /// Commit what was gathered here and what came by mail, and carry out what it comes to.
     fn commit(&mut self, turn: &mut Turn<Self>, connections: &mut Connections<Self>) {
         let Some(mut partition) = self.partition.take() else {
@@ -304,6 +340,11 @@ pub(crate) fn go_on(turn: &mut Turn<ShardService>, connection: &Connection, then
     }
 }
 
+/// Whether a CONNECT has got its client id but not yet the end of who had it before.
+fn is_waiting_for_fence(connection: &Connection) -> bool {
+    matches!(&connection.state, State::Opening(opening) if opening.step == Step::Fence)
+}
+
 /// Read a paused connection again. Its silence was ours, so it is forgiven.
 fn read_on(turn: &mut Turn<ShardService>, connection: &mut Connection) {
     connection.paused_until_ms = 0;
@@ -353,12 +394,12 @@ impl Service for ShardService {
         connection: &mut Connection,
         bytes: &[u8],
     ) -> Consumed {
-        let body_bytes_max = self.shared.limits.packet_bytes_max as usize;
+        let packet_bytes_max = self.shared.limits.packet_bytes_max as usize;
         connection.last_packet_ms = turn.now_ms();
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
-            let frame = match frame::peek(rest, body_bytes_max) {
+            let frame = match frame::peek(rest, packet_bytes_max) {
                 Ok(Some(frame)) if rest.len() >= frame.total() => frame,
                 Ok(_) => {
                     return Consumed { bytes: used, then: Then::Continue };
@@ -376,7 +417,7 @@ impl Service for ShardService {
                 // The one packet that comes in floods goes past the enum of all of them.
                 match Publish::decode(connection.version, frame.flags, body) {
                     Ok(publish) if Run::can_begin_with(&publish) => {
-                        let run = Run::scan(rest, &frame, &publish, body_bytes_max);
+                        let run = Run::scan(rest, &frame, &publish, packet_bytes_max);
                         used += run.bytes.len() - frame.total();
                         self.on_run(turn, connection, &publish, &run)
                     }
@@ -396,6 +437,7 @@ impl Service for ShardService {
     }
 
     fn on_room(&mut self, turn: &mut Turn<Self>, connection: &mut Connection) {
+        self.deliver_waiting(turn, connection);
         let (sent, publishers) = turn.write(&connection.outlet, outbound::on_room);
         for publisher in publishers {
             turn.post(publisher.shard(), Mail::ReadOn { connection: publisher });
@@ -446,14 +488,16 @@ impl Service for ShardService {
                 }
             }
             Mail::TakeOver { victim, claimer } => {
-                if let Some(connection) = connections.get_mut(victim) {
-                    let then = close(turn, connection, CloseReason::TakenOver);
-                    go_on(turn, connection, then);
-                }
-                self.fences_new.push(claimer);
+                self.on_take_over(turn, connections.get_mut(victim), victim, claimer);
             }
             Mail::Fenced { claimer } => {
-                if let Some(connection) = connections.get_mut(claimer) {
+                // First: a claimer that was taken over in this very turn is still to be found.
+                if let Some(unfenced) = self.unfenced.remove(&claimer) {
+                    match unfenced.heir {
+                        Some(heir) => self.fences_new.push(heir),
+                        None => self.shared.registry.release(&unfenced.client_id, claimer),
+                    }
+                } else if let Some(connection) = connections.get_mut(claimer) {
                     let then = self.open(turn, connection);
                     go_on(turn, connection, then);
                 }
@@ -512,6 +556,12 @@ impl Service for ShardService {
         };
         self.cells().count_close(reason);
         self.router.index().remove_all(&connection.filters, connection.id);
+        if is_waiting_for_fence(&connection) {
+            // The id stays ours until our predecessor is gone: who comes next must wait too.
+            let client_id = Arc::clone(&connection.client_id);
+            self.unfenced.entry(connection.id).or_insert(Unfenced { client_id, heir: None });
+            return;
+        }
         self.shared.registry.release(&connection.client_id, connection.id);
         if !matches!(connection.state, State::Connected) {
             return; // if a session is being opened for it, `give_back` returns it

@@ -114,7 +114,9 @@ impl<O> Outlet<O> {
         if waiting == 0 || self.blocked.load(Ordering::Relaxed) || state.fd.is_none() {
             return (result, Duty::None);
         }
-        if waiting >= FLUSH_BYTES_EARLY {
+        // Also at the soft limit: whoever is over it must be blocked, or nobody would ever be told
+        // that there is room again.
+        if waiting >= FLUSH_BYTES_EARLY.min(self.limits.out_bytes_soft) {
             return (result, Duty::FlushNow);
         }
         let duty = if state.dirty { Duty::None } else { Duty::Flush };

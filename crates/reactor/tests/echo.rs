@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use quantumqtt_reactor::{
     Accepted, Clock, CloseCause, ConnectionId, Connections, Consumed, Deadline, Limits,
@@ -158,6 +158,15 @@ fn expect_end(stream: &mut TcpStream) {
     assert_eq!(stream.read(&mut [0; 16]).unwrap(), 0, "the other side has closed");
 }
 
+/// Waits for what other threads are about to do; the suite's time-out ends a wait in vain.
+fn wait_until(condition: impl Fn() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < patience, "it never happened");
+        std::thread::yield_now();
+    }
+}
+
 // req: DP-01
 #[test]
 fn sockets_rotate_over_shards() {
@@ -168,10 +177,13 @@ fn sockets_rotate_over_shards() {
         expect(&mut stream, b"bye\n");
         expect_end(&mut stream);
     }
-    let closed = world.closed.lock().unwrap();
-    for shard in 0..2 {
-        assert_eq!(closed.iter().filter(|(at, _)| *at == shard).count(), 5);
-    }
+    let closed_on = |shard| {
+        let closed = world.closed.lock().unwrap();
+        closed.iter().filter(|(at, _)| *at == shard).count()
+    };
+    // The peer sees the end a moment before the service hears of it.
+    wait_until(|| closed_on(0) + closed_on(1) == 10);
+    assert_eq!((closed_on(0), closed_on(1)), (5, 5));
 }
 
 #[test]
@@ -253,6 +265,7 @@ fn deadline_closes_a_silent_connection() {
     let world = start(1, 10, Some(200));
     let mut silent = world.connect();
     expect_end(&mut silent);
+    wait_until(|| !world.closed.lock().unwrap().is_empty());
     assert_eq!(*world.closed.lock().unwrap(), [(0, CloseCause::Service(9))]);
 }
 
