@@ -1,0 +1,172 @@
+"""The broker under test, behind one small fixture.
+
+Every test gets a broker of its own, started in well under a millisecond, so nothing one test leaves
+behind can help or hurt another. Ours runs with one shard and with two: the same tests, the same
+answers (GEN-10). `CONFORMANCE_BROKER=mosquitto` runs the suite against Mosquitto instead, which
+keeps the tests themselves honest; what asks for our limits or our counters is then left out.
+"""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from quantumqtt.config import Limits
+from quantumqtt.node.native import ListenerPlan, NativeNode, NodePlan, Statistics, open_native_node
+from tests.harness.mqtt_peer import MqttPeer
+from tests.harness.packets import NO_PROPERTIES, Properties, Version, Will
+from tests.harness.ports import LOOPBACK, free_port
+from tests.harness.raw_peer import DEADLINE_S, RawPeer
+from tests.harness.waiting import wait_until
+from tools.system_packages import find_program
+
+TARGET: Final = os.environ.get("CONFORMANCE_BROKER", "quantumqtt")
+CONNECTIONS_MAX: Final = 1_000
+DRAIN_DEADLINE_MS: Final = 5_000
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known that says which clause of the standard a test is about."""
+    config.addinivalue_line("markers", "clause(id, ...): the clauses of the OASIS standard shown")
+
+
+class Broker:
+    """Where the broker listens, and the peers a test has connected to it."""
+
+    def __init__(self, host: str, port: int, node: NativeNode | None = None) -> None:
+        self.host = host
+        self.port = port
+        self._node = node
+        self._peers = ExitStack()
+
+    def peer(self, version: Version, *, deadline_s: float = DEADLINE_S) -> MqttPeer:
+        """Connect a socket and say nothing yet."""
+        peer = MqttPeer(self.host, self.port, version, deadline_s=deadline_s)
+        return self._peers.enter_context(peer)
+
+    def raw_peer(self) -> RawPeer:
+        """Connect a socket that knows nothing of MQTT."""
+        return self._peers.enter_context(RawPeer(self.host, self.port))
+
+    def client(
+        self,
+        version: Version,
+        client_id: str = "",
+        *,
+        clean: bool = True,
+        keep_alive_s: int = 60,
+        will: Will | None = None,
+        properties: Properties = NO_PROPERTIES,
+    ) -> MqttPeer:
+        """Connect and open a session; MQTT 3.1 has no empty id, so one is made up for it."""
+        peer = self.peer(version)
+        peer.open(
+            client_id or f"peer-{id(peer)}",
+            clean=clean,
+            keep_alive_s=keep_alive_s,
+            will=will,
+            properties=properties,
+        )
+        return peer
+
+    @property
+    def node(self) -> NativeNode:
+        """Our node; a test that asks for it means nothing for another broker."""
+        if self._node is None:
+            pytest.skip("looks into our own node")
+        return self._node
+
+    def statistics(self) -> Statistics:
+        """Take a snapshot of our counters."""
+        return self.node.statistics()
+
+    def close_peers(self) -> None:
+        """Drop every connection of the test."""
+        self._peers.close()
+
+
+StartBroker = Callable[..., Broker]
+
+
+@contextmanager
+def our_broker(shards: int, limits: Limits) -> Iterator[Broker]:
+    """Run one native node; a shard that died meanwhile fails the test, whatever else it saw."""
+    listener = ListenerPlan("tcp", LOOPBACK, 0, allow_anonymous=True)
+    node = open_native_node(
+        NodePlan((listener,), shards, limits, CONNECTIONS_MAX, ask_admission=False)
+    )
+    bound = node.start()[0]
+    broker = Broker(bound.host, bound.port, node)
+    try:
+        yield broker
+        broker.close_peers()
+        failures = [event.reason for event in node.poll_events() if event.kind == "shard_failed"]
+        assert not failures, f"a shard died: {failures}"
+    finally:
+        broker.close_peers()
+        node.stop()
+
+
+@contextmanager
+def mosquitto(folder: Path) -> Iterator[Broker]:
+    """Run Mosquitto, which cannot be asked for a free port."""
+    port = free_port()
+    settings = folder / "mosquitto.conf"
+    settings.write_text(
+        f"listener {port} {LOOPBACK}\nallow_anonymous true\nset_tcp_nodelay true\n",
+        encoding="utf-8",
+    )
+    program = find_program("mosquitto")
+    assert program is not None, "mosquitto is not installed"
+    process = subprocess.Popen(
+        [program, "-c", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    broker = Broker(LOOPBACK, port)
+    try:
+        wait_until(lambda: listens(LOOPBACK, port), what="mosquitto listens")
+        yield broker
+    finally:
+        broker.close_peers()
+        process.terminate()
+        process.wait()
+
+
+def listens(host: str, port: int) -> bool:
+    """Tell whether somebody accepts connections there."""
+    try:
+        RawPeer(host, port).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+@pytest.fixture(params=(1, 2) if TARGET == "quantumqtt" else (1,), ids=lambda n: f"{n}-shard")
+def shards(request: pytest.FixtureRequest) -> int:
+    """Run the test with one worker and with several (GEN-10)."""
+    assert isinstance(request.param, int)
+    return request.param
+
+
+@pytest.fixture
+def start_broker(shards: int, tmp_path: Path) -> Iterator[StartBroker]:
+    """Start a broker with other limits than the default ones: `start_broker(receive_maximum=2)`."""
+    with ExitStack() as running:
+
+        def start(**limits: int) -> Broker:
+            if TARGET == "quantumqtt":
+                return running.enter_context(our_broker(shards, Limits(**limits)))
+            if limits:
+                pytest.skip("sets limits of our own node")
+            return running.enter_context(mosquitto(tmp_path))
+
+        yield start
+
+
+@pytest.fixture
+def broker(start_broker: StartBroker) -> Broker:
+    """Start a broker as a newcomer would: with default limits."""
+    return start_broker()
