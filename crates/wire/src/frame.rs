@@ -134,8 +134,8 @@ impl Frame {
 /// Looks at the start of `bytes` for a fixed header; `None` means that more bytes are needed.
 ///
 /// A frame is returned as soon as its header is complete. Reserve nothing for `body_bytes`: it is a
-/// claim by the peer, and only the limit `packet_bytes_max` has been checked. As everywhere in MQTT,
-/// that counts the whole packet, fixed header included [MQTT-3.2.2-15].
+/// claim by the peer, and only the limit `packet_bytes_max` has been checked. As everywhere in
+/// MQTT, that counts the whole packet, fixed header included [MQTT-3.2.2-15].
 #[inline]
 pub fn peek(bytes: &[u8], packet_bytes_max: usize) -> Result<Option<Frame>, DecodeError> {
     let Some((&first, rest)) = bytes.split_first() else {
