@@ -4,7 +4,7 @@ Three crossings exist: tables down (`NodeSpec`, verdicts), batches up (`Node.pol
 `Node.statistics`) and the hand crank of the simulator. None is per message.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, final
 
 __version__: Final[str]
@@ -223,3 +223,178 @@ class Node:
         """
     def stop(self) -> None:
         """End every thread and close every socket. Idempotent; called by the destructor too."""
+
+_LoadScenario = Literal["conn", "pub", "sub", "pairs", "fan-in", "fan-out", "idle", "latency"]
+
+@final
+class LoadSpec:
+    """One run of the load generator as data; frozen.
+
+    `messages` counts per publisher, `rate` over all of them; 0 and None mean no bound.
+    """
+
+    def __new__(
+        cls,
+        *,
+        host: str,
+        port: int,
+        version: Literal["3.1", "3.1.1", "5.0"],
+        scenario: _LoadScenario,
+        publishers: int,
+        subscribers: int,
+        topics: int,
+        start_number: int,
+        topic: str | None,
+        qos: int,
+        window: int,
+        payload_bytes: int,
+        messages: int,
+        duration_s: float,
+        rate: float | None,
+        connect_interval_ms: int,
+        one_message_per_write: bool,
+        retain: bool,
+        clean: bool,
+        expiry_s: int,
+        keep_alive_s: int,
+        user_name: str | None,
+        password: str | None,
+        client_id_prefix: str,
+        source_addresses: Sequence[str],
+        broker_pid: int | None,
+        threads: int,
+        patience_s: float,
+        deadline_s: float,
+    ) -> LoadSpec:
+        """Keep what a run needs to know.
+
+        Raises:
+            ValueError: A field has no native counterpart (QoS 3, a negative duration).
+        """
+
+@final
+class LoadProgress:
+    """How far a run is; the counts are those of the whole run."""
+
+    @property
+    def stage(self) -> Literal["connecting", "measuring"]: ...
+    @property
+    def elapsed_s(self) -> float:
+        """Since this stage began."""
+    @property
+    def connected(self) -> int: ...
+    @property
+    def sent(self) -> int: ...
+    @property
+    def acknowledged(self) -> int: ...
+    @property
+    def received(self) -> int: ...
+
+@final
+class LoadDurations:
+    """Durations of one kind, counted in buckets no wider than 1/64 of their value."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def min_ns(self) -> int: ...
+    @property
+    def mean_ns(self) -> int: ...
+    @property
+    def max_ns(self) -> int: ...
+    def percentile_ns(self, share: float) -> int:
+        """Give a duration that `share` (0 to 1) of all do not exceed; errs towards slow."""
+
+@final
+class ProcessUsage:
+    """What a process used in one part of a run; memory as it was at its end."""
+
+    @property
+    def user_seconds(self) -> float: ...
+    @property
+    def system_seconds(self) -> float: ...
+    @property
+    def voluntary_switches(self) -> int: ...
+    @property
+    def involuntary_switches(self) -> int: ...
+    @property
+    def resident_bytes(self) -> int: ...
+    @property
+    def anonymous_bytes(self) -> int: ...
+
+@final
+class LoadReport:
+    """What a run has shown; frozen."""
+
+    @property
+    def connected(self) -> int: ...
+    @property
+    def connect_seconds(self) -> float: ...
+    @property
+    def seconds(self) -> float:
+        """From the start to the last message, acknowledgement or connect."""
+    @property
+    def units(self) -> int:
+        """Deliveries; publishes where nobody here hears them; connects where nobody publishes."""
+    @property
+    def sent(self) -> int: ...
+    @property
+    def acknowledged(self) -> int: ...
+    @property
+    def expected(self) -> int:
+        """Deliveries that should have come."""
+    @property
+    def received(self) -> int:
+        """Deliveries that came, duplicates and foreign ones included."""
+    @property
+    def lost(self) -> int: ...
+    @property
+    def duplicated(self) -> int: ...
+    @property
+    def out_of_order(self) -> int: ...
+    @property
+    def foreign(self) -> int:
+        """Messages that are not of this run, or not for the subscriber that got them."""
+    @property
+    def written_off(self) -> int:
+        """Deliveries the window stopped waiting for; lost unless they came later."""
+    @property
+    def was_cut_short(self) -> bool:
+        """The deadline or the caller ended the run early."""
+    @property
+    def latency(self) -> LoadDurations: ...
+    @property
+    def acknowledge_latency(self) -> LoadDurations: ...
+    @property
+    def connect_latency(self) -> LoadDurations: ...
+    @property
+    def faults(self) -> Mapping[str, int]:
+        """What went wrong on connections, by stable short names."""
+    @property
+    def first_fault(self) -> str | None: ...
+    @property
+    def violations(self) -> Mapping[str, int]:
+        """What the chosen QoS forbids and yet happened, by stable short names."""
+    @property
+    def generator(self) -> ProcessUsage: ...
+    @property
+    def broker_before(self) -> ProcessUsage | None: ...
+    @property
+    def broker_connecting(self) -> ProcessUsage | None: ...
+    @property
+    def broker_measuring(self) -> ProcessUsage | None: ...
+    @property
+    def broker_us_per_unit(self) -> float | None: ...
+    @property
+    def broker_bytes_per_connection(self) -> float | None: ...
+
+def run_load(spec: LoadSpec, on_progress: Callable[[LoadProgress], bool]) -> LoadReport:
+    """Make one run; blocks without holding the interpreter.
+
+    `on_progress` is called some ten times per second. Its answer says whether the run goes on;
+    an exception in it ends the run and is raised again.
+
+    Raises:
+        ConfigError: The spec cannot work; the message begins with the name of the field.
+        TransportError: The broker cannot be reached, or the system lacks descriptors.
+    """

@@ -4,6 +4,7 @@
 
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
+use quantumqtt_load::LoadError;
 use quantumqtt_node::StartError;
 use quantumqtt_topics::{FilterError, TopicError};
 
@@ -59,6 +60,29 @@ fn bind_hint(source: &std::io::Error) -> &'static str {
             "the address is not one of this machine: try 127.0.0.1 or 0.0.0.0"
         }
         _ => "check the listen address",
+    }
+}
+
+pub(crate) fn from_load(error: &LoadError) -> PyErr {
+    let said = words(error);
+    match error {
+        LoadError::Spec { .. } => ConfigError::new_err((said,)),
+        LoadError::Resolve { .. } => {
+            TransportError::new_err((said, "check the name, or give an address"))
+        }
+        LoadError::Setup { .. } => {
+            TransportError::new_err((said, "raise the limit of open files (ulimit -n)"))
+        }
+        LoadError::Connect { .. } => {
+            let hint = "is a broker listening there, and does it let these clients in?";
+            TransportError::new_err((said, hint))
+        }
+        LoadError::Process { .. } => {
+            ConfigError::new_err((said, "give the id of a process on this machine"))
+        }
+        LoadError::Panicked { .. } => {
+            InternalError::new_err((said, "please report it with the command that led to it"))
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 #![allow(unsafe_code)] // what PyO3's macros expand to
 #![allow(clippy::needless_pass_by_value)] // arguments are extracted from Python objects
 
+mod bench;
 mod errors;
 mod event;
 mod functions;
@@ -30,6 +31,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<node::Node>()?;
     module.add_class::<event::Event>()?;
     module.add_class::<statistics::Statistics>()?;
+    module.add_class::<bench::LoadSpec>()?;
+    module.add_class::<bench::LoadProgress>()?;
+    module.add_class::<bench::LoadDurations>()?;
+    module.add_class::<bench::ProcessUsage>()?;
+    module.add_class::<bench::LoadReport>()?;
+    module.add_function(wrap_pyfunction!(bench::run_load, module)?)?;
     module.add_function(wrap_pyfunction!(functions::hash64, module)?)?;
     module.add_function(wrap_pyfunction!(functions::jump_hash, module)?)?;
     module.add_function(wrap_pyfunction!(functions::validate_filter, module)?)?;

@@ -140,8 +140,8 @@ fn write_digits(number: u32, digits: &mut [u8]) {
     }
 }
 
-/// Printable bytes that do not repeat within a line of a dump.
-fn filler(bytes: usize) -> Vec<u8> {
+/// Printable bytes that do not repeat within a line of a dump; what follows the stamp.
+pub(crate) fn filler(bytes: usize) -> Vec<u8> {
     (b'!'..=b'~').cycle().take(bytes).collect()
 }
 

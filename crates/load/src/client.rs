@@ -68,6 +68,8 @@ pub(crate) struct Client {
     pub(crate) opened_ns: u64,
     /// How many times it has connected.
     pub(crate) connects: u64,
+    /// Pings the broker has not answered.
+    pub(crate) pings_unanswered: u32,
     /// It stands in the list of those to be read again.
     pub(crate) is_queued: bool,
 }
@@ -81,6 +83,7 @@ impl Client {
             link: None,
             opened_ns: 0,
             connects: 0,
+            pings_unanswered: 0,
             is_queued: false,
         }
     }
@@ -97,6 +100,8 @@ pub(crate) struct Publisher {
     pub(crate) delivered: u64,
     /// When the last of them came, for noticing that no more will.
     pub(crate) progress_ns: u64,
+    /// The ping behind its last message has left; see [`crate::fence`].
+    pub(crate) is_fenced: bool,
     /// It stands in the list of those that may send.
     pub(crate) is_queued: bool,
 }
@@ -122,6 +127,7 @@ impl Publisher {
             sent: 0,
             delivered: 0,
             progress_ns: 0,
+            is_fenced: false,
             is_queued: false,
         })
     }

@@ -82,11 +82,15 @@ pub enum Fault {
     Misrouted,
     /// An acknowledgement nothing waited for.
     Unasked,
+    /// A payload came back with other bytes than it left with.
+    Altered,
+    /// The broker never said that it has read all of a publisher's messages.
+    Unread,
 }
 
 impl Fault {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::ConnectFailed,
         Self::ConnectTimeout,
         Self::ConnectRefused,
@@ -97,6 +101,8 @@ impl Fault {
         Self::Malformed,
         Self::Misrouted,
         Self::Unasked,
+        Self::Altered,
+        Self::Unread,
     ];
 
     /// A stable short name.
@@ -112,6 +118,8 @@ impl Fault {
             Self::Malformed => "malformed",
             Self::Misrouted => "misrouted",
             Self::Unasked => "unasked_acknowledgement",
+            Self::Altered => "altered_payload",
+            Self::Unread => "unread_messages",
         }
     }
 }

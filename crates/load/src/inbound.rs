@@ -8,13 +8,16 @@ use crate::error::Fault;
 use crate::inflight::Awaited;
 use crate::link::Intake;
 use crate::sequence::Verdict;
-use crate::stamp::Stamp;
+use crate::stamp::{STAMP_BYTES, Stamp};
 use crate::worker::Worker;
 
 /// Reads per client and turn.
 const READS_PER_TURN: usize = 2;
 /// A broker that announces more has lost its way: nothing we publish is larger.
 const PACKET_BYTES_EXTRA: usize = 64 * 1024;
+
+/// One payload in so many is compared byte by byte; of the others the length is.
+const COMPARE_EVERY: u64 = 64;
 
 /// What to do with a connection after its packets were looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,6 +169,11 @@ impl Worker {
             self.misrouted(stamp);
             return;
         }
+        if !is_intact(&self.filler, payload, stamp.sequence) {
+            self.tally.fault(Fault::Altered, || {
+                format!("{} bytes of message {}", payload.len(), stamp.sequence)
+            });
+        }
         match check.observe(stamp.sequence) {
             Verdict::Next => {}
             Verdict::Late => self.tally.out_of_order += 1,
@@ -199,7 +207,10 @@ impl Worker {
             PacketType::PubRel => self.on_release(index, body),
             PacketType::ConnAck => self.on_connack(index, body),
             PacketType::SubAck => self.on_suback(index, body),
-            PacketType::PingResp => After::Stay,
+            PacketType::PingResp => {
+                self.on_pong(index);
+                After::Stay
+            }
             PacketType::Disconnect => {
                 let reason = body.first().copied().unwrap_or(0);
                 let words = format!("DISCONNECT with reason {reason:#04x}");
@@ -307,5 +318,33 @@ impl Worker {
             }
             Err(error) => self.close_for(index, Fault::Malformed, &error.to_string()),
         }
+    }
+}
+
+/// Whether a payload is what was sent, as far as it is looked at.
+#[inline]
+fn is_intact(filler: &[u8], payload: &[u8], sequence: u64) -> bool {
+    let same_length = payload.len() == filler.len();
+    same_length
+        && (!sequence.is_multiple_of(COMPARE_EVERY)
+            || payload[STAMP_BYTES..] == filler[STAMP_BYTES..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::filler;
+
+    #[test]
+    fn an_altered_payload_is_noticed() {
+        let sent = filler(64);
+        let mut flipped = sent.clone();
+        flipped[40] ^= 1;
+        let mut restamped = sent.clone();
+        restamped[STAMP_BYTES - 1] ^= 1;
+        assert!(is_intact(&sent, &sent, 0));
+        assert!(is_intact(&sent, &restamped, 0), "the stamp differs from message to message");
+        assert!(!is_intact(&sent, &flipped, COMPARE_EVERY));
+        assert!(!is_intact(&sent, &sent[..63], 1), "lengths are compared every time");
     }
 }

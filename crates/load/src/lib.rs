@@ -21,6 +21,7 @@ mod client;
 mod delivery;
 mod error;
 mod farewell;
+mod fence;
 mod histogram;
 mod inbound;
 mod inflight;

@@ -147,6 +147,16 @@ impl Worker {
         }
     }
 
+    /// Sends a ping, behind whatever waits to leave.
+    pub(crate) fn ping(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if let Some(link) = &mut client.link {
+            link.say(PacketType::PingReq);
+            client.pings_unanswered += 1;
+        }
+        self.flush(index, self.plan.spec.one_message_per_write);
+    }
+
     /// Pings so that each client speaks within three quarters of its keep alive.
     ///
     /// All clients are taken in turn, evenly spread: ten thousand pings at once would be a load of
@@ -162,10 +172,7 @@ impl Worker {
         for ping in self.pings.max(due.saturating_sub(clients))..due {
             let index = (ping % clients) as usize;
             if self.clients[index].phase == Phase::Running {
-                if let Some(link) = &mut self.clients[index].link {
-                    link.say(PacketType::PingReq);
-                }
-                self.flush(index, self.plan.spec.one_message_per_write);
+                self.ping(index);
             }
         }
         self.pings = due;

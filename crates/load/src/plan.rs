@@ -67,7 +67,8 @@ impl Plan {
 
     /// The topic of a publisher, without the level that rotates.
     pub(crate) fn topic(&self, publisher: u32) -> String {
-        self.fill_in(&self.template(), &publisher.to_string(), &self.client_id('p', publisher))
+        let client_id = self.client_id('p', publisher);
+        self.fill_in(&self.template(), &self.shown_number(publisher), &client_id)
     }
 
     /// What a subscriber asks for.
@@ -76,7 +77,7 @@ impl Plan {
             Scenario::Pairs | Scenario::Latency => self.topic(subscriber),
             Scenario::Subscribe => {
                 let client_id = self.client_id('s', subscriber);
-                return self.fill_in(&self.template(), &subscriber.to_string(), &client_id);
+                return self.fill_in(&self.template(), &self.shown_number(subscriber), &client_id);
             }
             _ if self.spec.publishers == 1 => self.topic(0),
             _ => self.fill_in(&self.template(), "+", "+"),
@@ -91,9 +92,13 @@ impl Plan {
         })
     }
 
-    #[allow(clippy::unused_self)] // reads beside its callers
+    fn shown_number(&self, number: u32) -> String {
+        (u64::from(self.spec.start_number) + u64::from(number)).to_string()
+    }
+
     fn fill_in(&self, template: &str, number: &str, client_id: &str) -> String {
-        template.replace("%i", number).replace("%c", client_id)
+        let user_name = self.spec.user_name.as_deref().unwrap_or_default();
+        template.replace("%i", number).replace("%c", client_id).replace("%u", user_name)
     }
 
     /// Refuses topics that would lead messages where they are not counted.

@@ -67,12 +67,13 @@ pub struct BrokerUsage {
 
 impl Report {
     /// What one unit of the broker's work is here: a delivery; a publish that nobody here hears;
-    /// or a connect.
+    /// or a connect. What came twice or to the wrong place is no work anybody asked for.
     pub const fn units(&self) -> u64 {
         match self.scenario {
             Scenario::Connect | Scenario::Idle => self.connected,
             Scenario::Publish => self.sent,
-            _ => self.received,
+            Scenario::Subscribe => self.received,
+            _ => self.received.saturating_sub(self.duplicated + self.foreign),
         }
     }
 

@@ -81,7 +81,9 @@ pub struct Spec {
     pub subscribers: u32,
     /// Topics each publisher rotates over.
     pub topics: u32,
-    /// Topic name; `%i` becomes the publisher's number, `%c` its client id.
+    /// What `%i` counts from, so that several generators can share a topic tree.
+    pub start_number: u32,
+    /// Topic name; `%i` becomes the publisher's number, `%c` its client id, `%u` the user name.
     pub topic: Option<String>,
     /// QoS of publishes and subscriptions.
     pub qos: QoS,
@@ -137,6 +139,7 @@ impl Default for Spec {
             publishers: 10,
             subscribers: 10,
             topics: 1,
+            start_number: 0,
             topic: None,
             qos: QoS::AtMostOnce,
             window: 100,

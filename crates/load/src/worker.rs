@@ -24,6 +24,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use crate::block::filler;
 use crate::client::{Client, Phase, Publisher, Role, Subscriber};
 use crate::error::LoadError;
 use crate::plan::{Plan, Share};
@@ -38,6 +39,9 @@ const HOUSEKEEPING_NS: u64 = 50_000_000;
 /// The finest step of the timetable: at higher rates messages leave in small groups, late by this
 /// at most, and stamped with the time at which they were due.
 const TIMER_STEP_NS: u64 = 20_000;
+/// Socket buffers hold megabytes of small messages per publisher, and a slow broker reads on long
+/// after the last was written.
+const FENCE_PATIENCE: Duration = Duration::from_secs(60);
 const TIMER: Token = Token(usize::MAX);
 
 /// A thread's clients and figures.
@@ -51,6 +55,8 @@ pub(crate) struct Worker {
     pub(crate) publishers: Vec<Publisher>,
     pub(crate) subscribers: Vec<Subscriber>,
     pub(crate) buffer: Vec<u8>,
+    /// What every payload of this run looks like, but for its stamp.
+    pub(crate) filler: Vec<u8>,
     pub(crate) tally: Tally,
 
     /// Clients to open, in order.
@@ -111,6 +117,7 @@ impl Worker {
             )
             .chain(share.bare.clone().map(|number| Client::new(Role::Bare, number)))
             .collect();
+        let filler = filler(plan.spec.payload_bytes);
         Ok(Self {
             to_open: (0..clients.len()).collect(),
             plan,
@@ -122,6 +129,7 @@ impl Worker {
             publishers,
             subscribers,
             buffer: vec![0; BUFFER_BYTES],
+            filler,
             tally: Tally::default(),
             busy: 0,
             settled: 0,
@@ -169,6 +177,9 @@ impl Worker {
             }
             self.release_due()?;
             self.turn(&mut events)?;
+        }
+        if !self.was_cut_short && self.needs_fences() {
+            self.judge_fences();
         }
         self.board.show(&self.tally);
         Ok(())
@@ -224,6 +235,9 @@ impl Worker {
             }
         }
         self.serve_lists();
+        if self.is_measuring && self.needs_fences() && self.publishing_is_over() {
+            self.raise_fences();
+        }
         if self.now_ns >= self.next_housekeeping_ns {
             self.keep_house();
             self.next_housekeeping_ns = self.now_ns + HOUSEKEEPING_NS;
@@ -309,7 +323,6 @@ impl Worker {
     fn is_over(&self) -> bool {
         let spec = &self.plan.spec;
         let time_is_up = self.now_ns >= self.stop_ns;
-        let patience_ns = u64::try_from(spec.patience.as_nanos()).unwrap_or(u64::MAX);
         match spec.scenario {
             Scenario::Idle => time_is_up || (self.stop_ns == u64::MAX),
             Scenario::Connect => self.to_open.is_empty() && self.busy == 0,
@@ -317,12 +330,24 @@ impl Worker {
                 let wanted = spec.messages.saturating_mul(u64::from(spec.subscribers));
                 time_is_up || (wanted > 0 && self.tally.received >= wanted) || self.all_gone()
             }
-            _ if !(time_is_up || self.have_sent_all()) => self.publishers_gone(),
+            _ if !self.publishing_is_over() => self.publishers_gone(),
             _ => {
                 let quiet_ns = self.now_ns.saturating_sub(self.last_activity_ns);
-                self.have_settled() || quiet_ns >= patience_ns || self.all_gone()
+                self.have_settled() || quiet_ns >= self.patience_ns() || self.all_gone()
             }
         }
+    }
+
+    /// Whether nothing more is to be sent.
+    fn publishing_is_over(&self) -> bool {
+        self.now_ns >= self.stop_ns || self.have_sent_all()
+    }
+
+    /// How long to wait without progress for what is under way.
+    fn patience_ns(&self) -> u64 {
+        let patience = self.plan.spec.patience;
+        let patience = if self.needs_fences() { patience.max(FENCE_PATIENCE) } else { patience };
+        u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)
     }
 
     fn have_sent_all(&self) -> bool {
@@ -337,6 +362,7 @@ impl Worker {
         self.unanswered == 0
             && self.tally.distinct() >= expected
             && self.publishers.iter().all(|one| one.block.unwritten(false).is_empty())
+            && (!self.needs_fences() || self.unread_publishers() == 0)
     }
 
     fn publishers_gone(&self) -> bool {

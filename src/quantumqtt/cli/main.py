@@ -6,6 +6,7 @@ scripts, and boxes wrapped to the width of a terminal serve neither.
 
 import typer
 
+from quantumqtt.cli.bench import bench
 from quantumqtt.cli.check_config import check_config
 from quantumqtt.cli.serve import serve
 from quantumqtt.cli.version import version
@@ -19,6 +20,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(serve)
+app.command()(bench)
 app.command("check-config")(check_config)
 app.command()(version)
 
