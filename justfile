@@ -36,8 +36,8 @@ check *stages:
 [group('every day')]
 fix:
     cargo fmt --all
-    ruff check --fix --quiet src tests tools
-    ruff format --quiet src tests tools
+    ruff check --fix --quiet src tests tools bench
+    ruff format --quiet src tests tools bench
     python -m tools.ledger --write
 
 # Run chosen Python tests: just test tests/unit -k trie
@@ -61,14 +61,14 @@ docs:
 [group('tidy')]
 format-check:
     cargo fmt --all --check
-    ruff format --check src tests tools
+    ruff format --check src tests tools bench
 
 # ruff, with the rules of pyproject.toml
 [group('tidy')]
 lint:
-    ruff check src tests tools
+    ruff check src tests tools bench
 
-# mypy strict over src, tests and tools
+# mypy strict over src, tests, tools and bench
 [group('tidy')]
 types:
     mypy
@@ -146,6 +146,11 @@ ledger:
 night: advisories
     PROPTEST_CASES=20000 cargo test --workspace --exclude quantumqtt-bridge --release --locked
     HYPOTHESIS_PROFILE=night pytest tests --timeout=3600
+
+# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts
+[group('night')]
+bench what="quick" *arguments:
+    python -m bench {{ what }} {{ arguments }}
 
 # Licences, sources, duplicates and advisories, by cargo-deny (compiled at the first use)
 [group('night')]

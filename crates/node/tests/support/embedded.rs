@@ -3,7 +3,7 @@
 use quantumqtt_node::{ListenerConfig, NodeConfig, NodeLimits};
 
 /// One listener on a free port of loopback that lets everybody in.
-pub fn config(shards: u16) -> NodeConfig {
+pub(crate) fn config(shards: u16) -> NodeConfig {
     NodeConfig {
         node_id: 1,
         tenant: "default".to_owned(),

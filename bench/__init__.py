@@ -1,0 +1,1 @@
+"""Benchmarks: harness, scenarios and results. Nothing here is installed or part of the gate."""

@@ -1,0 +1,1 @@
+"""Our broker beside others, on the same machine, in the same run."""
