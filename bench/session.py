@@ -1,5 +1,6 @@
 """Many measurements in turn: brokers alternate, progress is shown, nothing is measured twice."""
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -38,6 +39,8 @@ def measure_all(record: Record, tasks: Sequence[Task], repeats: int) -> None:
     The outermost loop is that of the repeats, so that a disturbance of the machine hits one repeat
     of everything and not every repeat of one thing; and who comes first changes each time.
     """
+    # Brokers must not outlive us: a wish to end unwinds like Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     missing = [
         (task, broker, repeat)
         for repeat in range(repeats)

@@ -1,0 +1,191 @@
+"""`python -m bench.growth [CURVE…]`: what grows with what, and which costs stay flat.
+
+Each curve turns one quantity up and leaves the rest alone. Measured like the peers, written beside
+them; an interrupted run goes on.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from bench import plots
+from bench.brokers import Broker
+from bench.generator import raise_descriptor_limit
+from bench.machine import facts
+from bench.measure import Kind, Load
+from bench.results import Record, Spread, folder_of_today
+from bench.session import Task, choose_brokers, measure_all
+
+_BROKERS_DEFAULT: Final = ("quantumqtt", "mosquitto")
+_DURATION: Final = ("--duration", "1.5", "-V", "4")
+_PAIRS: Final = ("pairs", "-c", "10", *_DURATION)
+# A curve is called flat when its last point costs at most this much more than its first.
+_FLAT: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One quantity turned up."""
+
+    name: str
+    title: str
+    x: str
+    points: tuple[int, ...]
+    load: Callable[[int], Load]
+    figure: str = "us_per_unit"
+    y: str = "broker µs per delivery"
+
+
+CURVES: Final = (
+    Curve(
+        name="connections",
+        title="a message beside idle connections",
+        x="idle connections",
+        points=(0, 100, 1_000, 5_000, 10_000),
+        load=lambda count: Load(arguments=_PAIRS, idle=count),
+    ),
+    Curve(
+        name="memory",
+        title="memory per idle connection (slope between N and 2N)",
+        x="N",
+        points=(500, 2_000, 8_000),
+        load=lambda count: Load(
+            kind=Kind.MEMORY,
+            arguments=("idle", "--duration", "0.2", "-V", "4"),
+            connections=count,
+        ),
+        figure="bytes_per_connection",
+        y="bytes",
+    ),
+    Curve(
+        name="subscriptions",
+        title="a message beside subscriptions of others",
+        x="subscriptions",
+        points=(0, 1_000, 10_000, 100_000, 1_000_000),
+        load=lambda count: Load(arguments=_PAIRS, subscriptions=count),
+    ),
+    Curve(
+        name="topics",
+        title="a message among so many topics, one filter with a wildcard per subscriber",
+        x="topics in use",
+        points=(10, 100, 1_000, 10_000, 100_000),
+        load=lambda count: Load(arguments=(*_PAIRS, "--topics", str(count // 10))),
+    ),
+    Curve(
+        name="fan-out",
+        title="a delivery, by subscribers of the topic",
+        x="subscribers",
+        points=(1, 10, 50, 200, 1_000),
+        load=lambda count: Load(arguments=("fan-out", "--subscribers", str(count), *_DURATION)),
+    ),
+)
+
+
+def main() -> int:
+    """Read the arguments and do it."""
+    asked = _arguments()
+    curves = [curve for curve in CURVES if not asked.curves or curve.name in asked.curves]
+    present, absent = choose_brokers(asked.broker or _BROKERS_DEFAULT)
+    folder = asked.into or folder_of_today() / "growth"
+    raise_descriptor_limit()
+    record = Record(folder)
+    known = facts(present, absent, ["python", "-m", "bench.growth", *sys.argv[1:]])
+    record.write_machine(known)
+    tasks = [Task(_key(curve, x), curve.load(x), present) for curve in curves for x in curve.points]
+    try:
+        measure_all(record, tasks, asked.repeats)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)
+    page = render(record, present, known)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "table.md").write_text(page, "utf-8")
+    _plot(folder, record, present)
+    print(page)
+    print(f"written to {folder}", file=sys.stderr)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Show which costs stay flat.")
+    parser.add_argument("curves", nargs="*", metavar="CURVE")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--broker", action="append", default=[], help="only these; repeatable")
+    parser.add_argument("--into", type=Path, help="folder; default: bench/results/DATE-COMMIT")
+    return parser.parse_args()
+
+
+def _key(curve: Curve, x: int) -> str:
+    return f"{curve.name}={x}"
+
+
+def points(record: Record, curve: Curve, broker: str) -> list[tuple[float, Spread]]:
+    """Give the points of a curve that were measured."""
+    found = []
+    for x in curve.points:
+        spread = Spread.of(record.figures(_key(curve, x), broker, curve.figure).values())
+        if spread is not None:
+            found.append((float(x), spread))
+    return found
+
+
+def is_flat(measured: Sequence[tuple[float, Spread]]) -> bool:
+    """Tell whether the last point costs about as much as the first."""
+    return len(measured) > 1 and measured[-1][1].middle <= _FLAT * measured[0][1].middle
+
+
+def render(record: Record, brokers: Sequence[Broker], known: Mapping[str, object]) -> str:
+    """Render every curve as a small table."""
+    lines = [f"# Growth, {known.get('at')}, commit {known.get('commit')}", ""]
+    lines += [f"`{known.get('command')}` on {known.get('cpus')} × {known.get('cpu')}.", ""]
+    for curve in CURVES:
+        lines += _section(record, curve, [broker.name for broker in brokers])
+    return "\n".join(lines)
+
+
+def _section(record: Record, curve: Curve, brokers: Sequence[str]) -> Iterator[str]:
+    measured = {broker: points(record, curve, broker) for broker in brokers}
+    if not any(measured.values()):
+        return
+    yield f"## {curve.title.capitalize()}"
+    yield ""
+    yield f"| {curve.x} | " + " | ".join(f"{name}, {curve.y}" for name in brokers) + " |"
+    yield "| ---: |" + " ---: |" * len(brokers)
+    for x in curve.points:
+        cells = []
+        for broker in brokers:
+            found = next((spread for at, spread in measured[broker] if at == x), None)
+            error = record.error(_key(curve, x), broker)
+            text = (
+                "–" if found is None else f"{found.middle:.3g} ({found.low:.3g}–{found.high:.3g})"
+            )
+            cells.append(text if error is None else f"failed: {error.splitlines()[0]}")
+        yield f"| {x:,} | " + " | ".join(cells) + " |"
+    yield ""
+    for broker, line in measured.items():
+        if len(line) > 1:
+            yield f"- {broker}: {'flat' if is_flat(line) else 'grows'}"
+    yield ""
+
+
+def _plot(folder: Path, record: Record, brokers: Sequence[Broker]) -> None:
+    if not plots.is_available():
+        print("no plot: install the dependency group `bench`", file=sys.stderr)
+        return
+    panels = {
+        curve.title: (
+            curve.x,
+            curve.y,
+            {broker.name: points(record, curve, broker.name) for broker in brokers},
+        )
+        for curve in CURVES
+        if any(points(record, curve, broker.name) for broker in brokers)
+    }
+    if panels:
+        plots.curves(folder / "growth.png", panels)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
