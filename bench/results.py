@@ -48,7 +48,9 @@ class Record:
         self.samples: list[Sample] = []
         if self._file.exists():
             lines = self._file.read_text("utf-8").splitlines()
-            self.samples = [Sample(**json.loads(line)) for line in lines if line]
+            read = (Sample(**json.loads(line)) for line in lines if line)
+            # A later line replaces an earlier one: it was a second try.
+            self.samples = list({sample.key: sample for sample in read}.values())
 
     def has(self, key: tuple[str, str, int]) -> bool:
         """Tell whether a measurement was made; a failed one is tried again."""
