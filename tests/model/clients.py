@@ -290,6 +290,7 @@ class Clients:
 
 def kind_of(effect: Effect) -> str:
     """Name an effect with what makes it more or less rare."""
+    marks: list[str] = []
     match effect:
         case Deliver():
             marks = [f"q{effect.qos}"]
@@ -310,5 +311,5 @@ def kind_of(effect: Effect) -> str:
         case Subscribed() | Unsubscribed():
             marks = [f"{code:#04x}" for code in effect.codes[:1]]
         case OpenRefused():
-            marks = []
+            pass
     return " ".join([type(effect).__name__, *marks])

@@ -29,9 +29,9 @@
 //! A client that asks for nothing to be kept (expiry 0) and finds nothing kept is not stored at
 //! all: `SessionOpened` says so with incarnation 0.
 //!
-//! Time. A session's own expiry and its will's delay are checked when its client returns, besides at
-//! each tick: a tick that was late must not resurrect what MQTT says has ended [MQTT-4.1.0-1], nor
-//! cancel a will whose delay was over [MQTT-3.1.2-8].
+//! Time. A session's own expiry and its will's delay are checked when its client returns, besides
+//! at each tick: a tick that was late must not resurrect what MQTT says has ended [MQTT-4.1.0-1],
+//! nor cancel a will whose delay was over [MQTT-3.1.2-8].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -8,8 +8,8 @@
 //! - At most `maximum` exchanges are open on the present connection: the smaller of the client's
 //!   Receive Maximum and our own bound. Everything else waits in `backlog.rs`.
 //! - A new connection repeats what is open: PUBLISH in the original order, PUBREL in the order in
-//!   which PUBREC came [MQTT-4.6.0-1, MQTT-4.6.0-4]. It may take less than the one before; what does
-//!   not fit is repeated as room appears, ahead of the backlog.
+//!   which PUBREC came [MQTT-4.6.0-1, MQTT-4.6.0-4]. It may take less than the one before; what
+//!   does not fit is repeated as room appears, ahead of the backlog.
 //!
 //! Stages of an exchange:
 //!

@@ -138,9 +138,9 @@ def _effect(name: str, fields: dict[str, object]) -> Effect:
 def _with_subscriptions(fields: dict[str, object]) -> dict[str, object]:
     """Rows of subscriptions cross the bridge as plain tuples."""
     for key in ("subscriptions", "filters"):
-        match fields.get(key):
-            case tuple(rows):
-                fields[key] = tuple(Subscription(*row) for row in rows)
+        rows = fields.get(key)
+        if isinstance(rows, tuple):
+            fields[key] = tuple(Subscription(*row) for row in rows)
     return fields
 
 
