@@ -204,9 +204,7 @@ class MachineBesideModel(RuleBasedStateMachine):
             self.clients.versus.check_states()
 
 
-TestMachineBesideModel = pytest.mark.requirement("QOS-11", "SES-18", "SES-19", "RET-03", "DET-01")(
-    MachineBesideModel.TestCase
-)
+TestMachineBesideModel = MachineBesideModel.TestCase
 TestMachineBesideModel.settings = settings(stateful_step_count=60)
 
 
@@ -225,7 +223,9 @@ MUST_BE_SEEN = {
 }
 
 
-@pytest.mark.requirement("QOS-11", "SES-18", "SES-19", "RET-03", "DET-01")
+@pytest.mark.requirement("SUB-05", "SUB-08", "SES-18", "SES-19", "SES-20", "SES-21", "SES-23")
+@pytest.mark.requirement("QOS-07", "QOS-09", "QOS-11", "QOS-19", "RET-02", "RET-03", "RET-04")
+@pytest.mark.requirement("WILL-10", "DET-01")
 def test_random_walks_agree_and_reach_the_rare_paths() -> None:
     seen = walk_all([f"gate-{number}" for number in range(WALK_COUNT)])
     assert MUST_BE_SEEN - set(seen) == set()
