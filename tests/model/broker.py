@@ -5,9 +5,8 @@ passes only by being told. A *tick* makes due things happen; how late it comes i
 whatever a late tick must not change is decided by looking at the time as well.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import assert_never
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, assert_never
 
 from quantumqtt.simulation import commands as asked
 from quantumqtt.simulation import effects as done
@@ -16,6 +15,7 @@ from quantumqtt.simulation.effects import Effect, EndReason, Subscription
 from tests.model.matching import is_valid, matches, order, split_share
 from tests.model.message import Delivery, Message
 from tests.model.session import Connection, Exchange, Session
+from tests.model.share import ShareGroup
 
 SUCCESS = 0x00
 NO_SUBSCRIPTION_EXISTED = 0x11
@@ -27,30 +27,13 @@ ERROR = 0x80
 """The first reason code that means failure."""
 
 
-@dataclass(slots=True)
-class ShareGroup:
-    """Members of one `$share/{group}/{filter}`, who take turns (§4.8.2)."""
+class Deadline(NamedTuple):
+    """Something that happens by itself; at the same time, in the order of kinds."""
 
-    members: list[Session] = field(default_factory=list)
-    turn: int = 0
-
-    def leave(self, session: Session) -> None:
-        """Remove a member; whose turn it is stays as it was."""
-        place = self.members.index(session)
-        self.members.remove(session)
-        if place < self.turn:
-            self.turn -= 1
-        self.turn %= max(1, len(self.members))
-
-    def pick(self, candidates: Iterable[Session]) -> Session | None:
-        """Give the turn to the next of these members."""
-        able = list(candidates)
-        count = len(self.members)
-        for place in ((self.turn + step) % count for step in range(count)):
-            if self.members[place] in able:
-                self.turn = (place + 1) % count
-                return self.members[place]
-        return None
+    at_ms: int
+    kind: Literal["1 will", "2 session", "3 retained"]
+    incarnation: int = 0
+    topic: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -262,30 +245,30 @@ class Broker:
 
     # --- time ------------------------------------------------------------------------------------
 
-    def deadlines(self) -> list[tuple[int, int, int | str]]:
-        """What will happen by itself, soonest first: wills, then sessions, then retained."""
-        found: list[tuple[int, int, int | str]] = []
+    def deadlines(self) -> list[Deadline]:
+        """What will happen by itself, soonest first."""
+        found: list[Deadline] = []
         for session in self.sessions.values():
             if session.will_due_ms is not None:
-                found.append((session.will_due_ms, 0, session.incarnation))
+                found.append(Deadline(session.will_due_ms, "1 will", session.incarnation))
             if session.expires_at_ms is not None:
-                found.append((session.expires_at_ms, 1, session.incarnation))
+                found.append(Deadline(session.expires_at_ms, "2 session", session.incarnation))
         for topic, message in self.retained.items():
             if message.expires_at_ms is not None:
-                found.append((message.expires_at_ms, 2, topic))
-        return sorted(found, key=lambda due: (due[0], due[1], str(due[2]).rjust(20)))
+                found.append(Deadline(message.expires_at_ms, "3 retained", topic=topic))
+        return sorted(found)
 
     def _tick(self) -> None:
-        while (found := self.deadlines()) and found[0][0] <= self.now_ms:
-            _, kind, who = found[0]
-            if isinstance(who, str):
-                del self.retained[who]
-                continue
-            session = next(s for s in self.sessions.values() if s.incarnation == who)
-            if kind == 0:
-                self._fire_will(session)
-            else:
-                self._end(session, "expired")
+        while (found := self.deadlines()) and found[0].at_ms <= self.now_ms:
+            due = found[0]
+            sessions = [s for s in self.sessions.values() if s.incarnation == due.incarnation]
+            match due.kind:
+                case "1 will":
+                    self._fire_will(sessions[0])
+                case "2 session":
+                    self._end(sessions[0], "expired")
+                case "3 retained":
+                    del self.retained[due.topic]
 
     # --- publishing ------------------------------------------------------------------------------
 

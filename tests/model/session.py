@@ -36,9 +36,9 @@ class Exchange:
     """Whether PUBLISH went out on the present connection."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Session:
-    """Everything kept for one client, connected or not (§4.1)."""
+    """Everything kept for one client, connected or not (§4.1). Equal to nothing but itself."""
 
     client_id: str
     incarnation: int

@@ -62,7 +62,7 @@ class Versus:
         _compare("broken invariant", self.crank.broken_invariant(), None)
         _compare("statistics", self.crank.statistics(), _statistics(self.model))
         due = self.model.deadlines()
-        _compare("next deadline", self.crank.next_deadline_ms(), due[0][0] if due else None)
+        _compare("next deadline", self.crank.next_deadline_ms(), due[0].at_ms if due else None)
         if len(self._batch) >= self._batch_count:
             self._turn_twin()
         return found
