@@ -5,7 +5,8 @@ delay a health check. So HTTP gets a thread and a loop of its own, and reads the
 `BrokerView`, whose methods may be called from any thread.
 
 Rules: the socket is bound in `start`, by the caller, so that a taken port is an exception there and
-not a log line later; `start` returns when requests are served; `stop` waits for the thread.
+not a log line later. The libraries are loaded by the thread: requests that come meanwhile wait in
+the socket's queue, and the broker is ready so much earlier. `stop` waits for the thread.
 """
 
 import asyncio
@@ -13,35 +14,21 @@ import errno
 import logging
 import socket
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import uvicorn
-
-from quantumqtt.api.app import admin_app
 from quantumqtt.api.view import BrokerView, NodeFacts
 from quantumqtt.config import Address
 from quantumqtt.errors import TransportError
+
+if TYPE_CHECKING:
+    import uvicorn
 
 _log = logging.getLogger(__name__)
 
 BACKLOG: Final = 128
 CONNECTIONS_MAX: Final = 256
-START_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 5
 KEEP_ALIVE_S: Final = 15
-
-
-class _SignalledServer(uvicorn.Server):
-    """Uvicorn, telling a waiting thread that it serves."""
-
-    def __init__(self, config: uvicorn.Config, serving: threading.Event) -> None:
-        super().__init__(config)
-        self._serving = serving
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to serve, then say so."""
-        await super().startup(sockets)
-        self._serving.set()
 
 
 class AdminServer:
@@ -55,10 +42,12 @@ class AdminServer:
         address: Address,
         host_names: tuple[str, ...] = (),
     ) -> None:
+        self._broker = broker
+        self._facts = facts
         self._address = address
-        self._app = admin_app(broker, facts, host_names=(address.host, *host_names))
-        self._serving = threading.Event()
-        self._server: _SignalledServer | None = None
+        self._host_names = (address.host, *host_names)
+        self._stop_wanted = threading.Event()
+        self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._bound = address
 
@@ -68,15 +57,47 @@ class AdminServer:
         return self._bound
 
     def start(self) -> None:
-        """Bind, start the thread, return when requests are served.
+        """Bind and start the thread: from here on requests are answered, the first ones late.
 
         Raises:
             TransportError: The address cannot be bound.
         """
         bound = _bind(self._address)
         self._bound = Address("http", self._address.host, int(bound.getsockname()[1]))
+        self._stop_wanted.clear()
+        self._thread = threading.Thread(
+            target=self._run, args=(bound,), name="quantumqtt-admin", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and wait for it. Idempotent; blocks for a moment."""
+        if self._thread is not None:
+            self._stop_wanted.set()
+            if self._server is not None:
+                self._server.should_exit = True
+            self._thread.join(STOP_TIMEOUT_S * 2)
+            self._thread = self._server = None
+
+    def _run(self, bound: socket.socket) -> None:
+        try:
+            with bound:
+                server = self._server = self._load()
+                # `stop` either saw the server or was seen here.
+                if not self._stop_wanted.is_set():
+                    asyncio.run(server.serve(sockets=[bound]))
+        except Exception:
+            # The thread ends here; the broker goes on without its admin endpoint.
+            _log.exception("the admin endpoint failed")
+
+    def _load(self) -> "uvicorn.Server":
+        import uvicorn
+
+        from quantumqtt.api.app import admin_app
+
+        app = admin_app(self._broker, self._facts, host_names=self._host_names)
         config = uvicorn.Config(
-            self._app,
+            app,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -87,32 +108,7 @@ class AdminServer:
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=STOP_TIMEOUT_S,
         )
-        server = self._server = _SignalledServer(config, self._serving)
-        self._thread = threading.Thread(
-            target=self._run, args=(server, bound), name="quantumqtt-admin", daemon=True
-        )
-        self._thread.start()
-        if not self._serving.wait(START_TIMEOUT_S):
-            self.stop()
-            raise TransportError(
-                f"the admin endpoint at {self._bound.url} did not start",
-                hint="see the log for the reason",
-            )
-
-    def stop(self) -> None:
-        """End the thread and wait for it. Idempotent; blocks for a moment."""
-        if self._server is not None and self._thread is not None:
-            self._server.should_exit = True
-            self._thread.join(STOP_TIMEOUT_S * 2)
-            self._thread = None
-
-    def _run(self, server: uvicorn.Server, bound: socket.socket) -> None:
-        try:
-            with bound:
-                asyncio.run(server.serve(sockets=[bound]))
-        except Exception:
-            # The thread ends here; the broker goes on without its admin endpoint.
-            _log.exception("the admin endpoint failed")
+        return uvicorn.Server(config)
 
 
 def _bind(address: Address) -> socket.socket:

@@ -4,11 +4,9 @@ import sys
 from enum import IntEnum
 from typing import Final, TextIO
 
-from rich.console import Console
-from rich.text import Text
-
 from quantumqtt.config import split_error
 from quantumqtt.errors import ConfigError, QuantuMQTTError, TransportError
+from quantumqtt.operations import Painter
 
 
 class ExitCode(IntEnum):
@@ -37,11 +35,12 @@ def exit_code_of(error: QuantuMQTTError) -> ExitCode:
 
 def report(error: QuantuMQTTError, *, stream: TextIO | None = None) -> None:
     """Write an error with its remedy to standard error, coloured only on a terminal."""
-    console = Console(file=stream or sys.stderr, highlight=False, soft_wrap=True)
+    stream = stream or sys.stderr
+    paint = Painter.for_stream(stream).paint
     pairs = (
         list(split_error(error)) if isinstance(error, ConfigError) else [(str(error), error.hint)]
     )
     for line, remedy in pairs:
-        console.print(Text("error: ", style="bold red").append(Text(line, style="none")))
+        print(f"{paint('bold red', 'error:')} {line}", file=stream)
         if remedy:
-            console.print(Text("  remedy: ", style="green").append(Text(remedy, style="none")))
+            print(f"  {paint('green', 'remedy:')} {remedy}", file=stream)

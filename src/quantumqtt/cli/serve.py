@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from rich.console import Console
 
 from quantumqtt import __version__
 from quantumqtt.api import open_admin
@@ -216,9 +215,7 @@ class _Service:
             Door(one.url, one.host, one.port, one.allow_anonymous) for one in self._broker.listeners
         ]
         if settings.log.format == "text":
-            Banner(__version__, doors, settings.durability, admin_url).show(
-                Console(file=sys.stderr)
-            )
+            Banner(__version__, doors, settings.durability, admin_url).show(sys.stderr)
         else:
             _log.info("listening", extra={"urls": [door.url for door in doors], "admin": admin_url})
         for door in doors:

@@ -10,12 +10,6 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    NoDecode,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
 
 from quantumqtt.config.limits import Count, Limits
 from quantumqtt.config.listen import Address, parse_admin, parse_listen
@@ -106,15 +100,11 @@ class LogSettings(BaseModel):
     )
 
 
-class Settings(BaseSettings):
+class Settings(BaseModel):
     """All that one node is told by its operator; frozen once it is read."""
 
-    model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
-        frozen=True,
-        extra="forbid",
-        env_prefix=ENVIRONMENT_PREFIX,
-        env_nested_delimiter=ENVIRONMENT_NESTING,
-        validate_default=True,
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True
     )
 
     profile: Annotated[Profile, BeforeValidator(_lower_case), Flag("--profile")] = Field(
@@ -124,7 +114,6 @@ class Settings(BaseSettings):
     )
     listen: Annotated[
         tuple[Annotated[Address, PlainValidator(_listen_address)], ...],
-        NoDecode,
         BeforeValidator(_comma_separated),
         Flag("--listen"),
     ] = Field(
@@ -152,7 +141,7 @@ class Settings(BaseSettings):
         default=Address("http", "127.0.0.1", 8080),
         description="Where metrics, health and the live page are served, or `off`.",
     )
-    admin_hosts: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_comma_separated)] = Field(
+    admin_hosts: Annotated[tuple[str, ...], BeforeValidator(_comma_separated)] = Field(
         default=(),
         max_length=64,
         description="Further host names browsers may use for the admin address; IP addresses and "
@@ -167,18 +156,6 @@ class Settings(BaseSettings):
     )
     log: LogSettings = Field(default=LogSettings(), description="Logging.")
     limits: Limits = Field(default=Limits(), description="Bounds.")
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take values only from the caller; `sources.load_settings` reads everything else."""
-        return (init_settings,)
 
     def anonymous_allowed(self, address: Address) -> bool:
         """Decide whether a listener admits clients without credentials."""

@@ -5,6 +5,7 @@ written. Layers are merged key by key, the strongest last; then the models judge
 every problem is traced back to the layer, and in a file to the line, that caused it.
 """
 
+import json
 import os
 import re
 import tomllib
@@ -13,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from pydantic import ValidationError
-from pydantic_settings import EnvSettingsSource, SettingsError
+from pydantic import BaseModel, ValidationError
 
 from quantumqtt.config.keys import catalogue, key_facts
 from quantumqtt.config.problems import KeyPath, Problem, nearest, problems_of, to_error
@@ -159,24 +159,57 @@ def read_file(file: Path) -> FileLayer:
 
 
 def read_environment_layer() -> EnvironmentLayer:
-    """Read the `QUANTUMQTT_…` variables.
+    """Read the `QUANTUMQTT_…` variables, in upper or lower case; `__` stands for a dot.
+
+    A variable that names a whole table holds it as a JSON object.
 
     Raises:
         ConfigError: A variable cannot be decoded at all.
     """
+    values: Table = {}
+    # In this order a table comes before its keys, which then win.
+    for variable in sorted(os.environ):
+        name = variable.upper().removeprefix(ENVIRONMENT_PREFIX)
+        first, *inner = name.lower().split(ENVIRONMENT_NESTING)
+        if name == variable.upper() or first not in Settings.model_fields:
+            continue
+        text = os.environ[variable]
+        if _is_table(first):
+            table = _nest(inner, text) if inner else _decode_table(first, text)
+            values = _merge(values, {first: table})
+        elif not inner:
+            values[first] = text
+    return EnvironmentLayer(values)
+
+
+def _nest(path: list[str], text: str) -> Table:
+    *outer, last = path
+    table: Table = {last: text}
+    for part in reversed(outer):
+        table = {part: table}
+    return table
+
+
+def _is_table(name: str) -> bool:
+    annotation = Settings.model_fields[name].annotation
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _decode_table(key: str, text: str) -> Table:
     try:
-        return EnvironmentLayer(dict(EnvSettingsSource(Settings)()))
-    except SettingsError as error:
-        name = re.search(r'field "(\w+)"', str(error))
-        key = name.group(1) if name else ""
-        problem = Problem(
-            key=key,
-            message="cannot be decoded",
-            remedy=f"{key} is a table: set its keys, as in"
-            f" {ENVIRONMENT_PREFIX}{key.upper()}{ENVIRONMENT_NESTING}…",
-            origin=f"{ENVIRONMENT_PREFIX}{key.upper()}",
-        )
-        raise to_error([problem]) from error
+        table = json.loads(text)
+    except ValueError:
+        table = None
+    if isinstance(table, dict):
+        return table
+    problem = Problem(
+        key=key,
+        message="cannot be decoded",
+        remedy=f"{key} is a table: set its keys, as in"
+        f" {ENVIRONMENT_PREFIX}{key.upper()}{ENVIRONMENT_NESTING}…",
+        origin=f"{ENVIRONMENT_PREFIX}{key.upper()}",
+    )
+    raise to_error([problem])
 
 
 def suspicious_variables() -> Iterator[tuple[str, str]]:

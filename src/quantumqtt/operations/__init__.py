@@ -2,5 +2,6 @@
 
 from quantumqtt.operations.banner import Banner, Door
 from quantumqtt.operations.logs import configure_logs, set_log_level
+from quantumqtt.operations.terminal import Painter
 
-__all__ = ["Banner", "Door", "configure_logs", "set_log_level"]
+__all__ = ["Banner", "Door", "Painter", "configure_logs", "set_log_level"]

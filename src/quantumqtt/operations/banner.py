@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
-
-from rich.console import Console
-from rich.text import Text
+from typing import Final, TextIO
 
 from quantumqtt.config import Durability
+from quantumqtt.operations.terminal import Painter
 
 _PROMISES: Final[dict[Durability, str]] = {
     "memory": "memory: acknowledgements are not on disk; a crash loses what was in flight",
@@ -46,13 +44,12 @@ class Banner:
         for number, (label, command) in enumerate(self._things_to_try()):
             yield ("try" if number == 0 else ""), f"{command}  # {label}"
 
-    def show(self, console: Console) -> None:
-        """Write it, coloured only where the console is a terminal."""
-        console.print(Text(f"QuantuMQTT {self.version}", style="bold"))
-        for label, text in self.lines():
-            line = Text(f"  {label:<11}", style="dim").append(Text(text, style="none"))
-            # A command must be copied whole: never wrapped, never cut.
-            console.print(line, soft_wrap=True, highlight=False)
+    def show(self, stream: TextIO) -> None:
+        """Write it, coloured only on a terminal."""
+        paint = Painter.for_stream(stream).paint
+        title = paint("bold", f"QuantuMQTT {self.version}")
+        lines = [f"{paint('dim', f'  {label:<11}')}{text}" for label, text in self.lines()]
+        print(title, *lines, sep="\n", file=stream, flush=True)
 
     def _things_to_try(self) -> Iterable[tuple[str, str]]:
         door = next((door for door in self.doors if door.allow_anonymous), None)

@@ -6,17 +6,21 @@ broker decides itself what happens to them. Only the command line calls `configu
 What must stay true whatever a client sends: a record is one line (control characters, line and
 paragraph separators and direction marks are escaped), a value cannot pretend to be another field
 (values with spaces or `=` are quoted), and nothing named like a secret is written.
+
+A formatter of the standard library does all this; why there is no logging library here is written
+in `docs/decisions/2026-11-19-quick-start.md`.
 """
 
 import json
 import logging
 import sys
-from collections.abc import Mapping, MutableMapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Final, TextIO
 
-import structlog
-
 from quantumqtt.config import LogFormat, LogLevel
+from quantumqtt.operations.terminal import Painter
 
 ROOT_LOGGER: Final = "quantumqtt"
 # Libraries that run inside our threads; their complaints belong into the same stream and form.
@@ -29,9 +33,8 @@ _LEVELS: Final[Mapping[LogLevel, int]] = {
     "error": logging.ERROR,
 }
 _SECRET_WORDS: Final = ("password", "payload", "secret", "token", "credential")
-_COLOURS: Final = {"debug": "2", "info": "32", "warning": "33", "error": "31", "critical": "31"}
-
-EventDict = MutableMapping[str, object]
+# What every record has; the rest of its attributes came by `extra`.
+_OWN_ATTRIBUTES: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 def configure_logs(*, level: LogLevel, log_format: LogFormat, stream: TextIO | None = None) -> None:
@@ -41,22 +44,9 @@ def configure_logs(*, level: LogLevel, log_format: LogFormat, stream: TextIO | N
     replaces the former set-up.
     """
     stream = sys.stderr if stream is None else stream
-    shared: list[structlog.typing.Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        redact_secrets,
-    ]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                *_renderers(log_format, coloured=stream.isatty()),
-            ],
-        )
+        JsonFormatter() if log_format == "json" else TextFormatter(Painter.for_stream(stream))
     )
     for name in (ROOT_LOGGER, *LIBRARY_LOGGERS):
         logger = logging.getLogger(name)
@@ -72,38 +62,65 @@ def set_log_level(level: LogLevel) -> None:
     logging.getLogger(ROOT_LOGGER).setLevel(_LEVELS[level])
 
 
-def redact_secrets(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Blank every field whose name says that its value is nobody's business."""
-    for key in event:
-        if any(word in key.lower() for word in _SECRET_WORDS):
-            event[key] = "[redacted]"
-    return event
+class _FieldFormatter(logging.Formatter, ABC):
+    """What both forms share: the time, the fields of a record, its stack trace."""
+
+    @abstractmethod
+    def render(self, record: logging.LogRecord, time: str, trace: str | None) -> str:
+        """Write one record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write one record as one line; only a stack trace may follow on further lines."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")
+        trace = self.formatException(record.exc_info) if record.exc_info else None
+        return self.render(record, time.replace("+00:00", "Z"), trace)
 
 
-class TextRenderer:
+class TextFormatter(_FieldFormatter):
     """Writes `time LEVEL logger message key=value …`, with colours when asked to."""
 
-    def __init__(self, *, coloured: bool) -> None:
-        self._coloured = coloured
+    _STYLES: Final = {"debug": "dim", "info": "green", "warning": "yellow"}
 
-    def __call__(self, _logger: object, _method: str, event: EventDict) -> str:
-        """Render one record; only a stack trace may follow on further lines."""
-        level = str(event.pop("level", "info"))
-        parts = [
-            self._paint("2", str(event.pop("timestamp", ""))),
-            self._paint(_COLOURS.get(level, "0"), f"{level.upper():<7}"),
-            self._paint("2", str(event.pop("logger", ROOT_LOGGER))),
-            escape_controls(str(event.pop("event", ""))),
-        ]
-        trace = event.pop("exception", None)
-        parts += [f"{self._paint('36', escape_controls(k))}={_word(v)}" for k, v in event.items()]
-        line = " ".join(parts)
+    def __init__(self, painter: Painter) -> None:
+        super().__init__()
+        self._paint = painter.paint
+
+    def render(self, record: logging.LogRecord, time: str, trace: str | None) -> str:
+        """Write one record for a person."""
+        level = record.levelname
+        line = " ".join(
+            (
+                self._paint("dim", time),
+                self._paint(self._STYLES.get(level.lower(), "red"), f"{level:<7}"),
+                self._paint("dim", record.name),
+                escape_controls(record.getMessage()),
+                *(
+                    f"{self._paint('cyan', escape_controls(name))}={_word(value)}"
+                    for name, value in _fields(record)
+                ),
+            )
+        )
         if trace is None:
             return line
-        return "\n".join([line, *(escape_controls(one) for one in str(trace).split("\n"))])
+        return "\n".join([line, *(escape_controls(one) for one in trace.split("\n"))])
 
-    def _paint(self, colour: str, text: str) -> str:
-        return f"\x1b[{colour}m{text}\x1b[0m" if self._coloured else text
+
+class JsonFormatter(_FieldFormatter):
+    """Writes one JSON object per record."""
+
+    def render(self, record: logging.LogRecord, time: str, trace: str | None) -> str:
+        """Write one record for a program."""
+        document = {
+            **dict(_fields(record)),
+            "event": record.getMessage(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "timestamp": time,
+        }
+        if trace is not None:
+            document["exception"] = trace
+        # What is no JSON value is written as text: a log line is never lost over its fields.
+        return json.dumps(document, default=str)
 
 
 def escape_controls(text: str) -> str:
@@ -116,18 +133,17 @@ def escape_controls(text: str) -> str:
     )
 
 
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
+    """Give what came by `extra`; what is named like a secret is nobody's business."""
+    for name, value in vars(record).items():
+        if name not in _OWN_ATTRIBUTES:
+            is_secret = any(word in name.lower() for word in _SECRET_WORDS)
+            yield name, "[redacted]" if is_secret else value
+
+
 def _word(value: object) -> str:
     """Write a value so that it cannot be mistaken for two, or for another field."""
     text = value if isinstance(value, str) else str(value)
     if text and text.isprintable() and not any(mark in text for mark in ' ="\\'):
         return text
     return json.dumps(text)
-
-
-def _renderers(log_format: LogFormat, *, coloured: bool) -> list[structlog.typing.Processor]:
-    if log_format == "json":
-        # What is no JSON value is written as text: a log line is never lost over its fields.
-        renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(default=str)
-    else:
-        renderer = TextRenderer(coloured=coloured)
-    return [structlog.processors.format_exc_info, renderer]

@@ -3,7 +3,7 @@
 import io
 from dataclasses import replace
 
-from rich.console import Console
+import pytest
 
 from quantumqtt.operations.banner import Banner, Door
 
@@ -11,9 +11,14 @@ LOOPBACK = Door("tcp://127.0.0.1:40001", "127.0.0.1", 40_001, allow_anonymous=Tr
 BANNER = Banner("0.1.0", [LOOPBACK], "memory", "http://127.0.0.1:8080")
 
 
-def shown(banner: Banner, *, width: int = 40, terminal: bool = False) -> str:
-    stream = io.StringIO()
-    banner.show(Console(file=stream, width=width, force_terminal=terminal))
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(banner: Banner, stream: io.StringIO | None = None) -> str:
+    stream = stream or io.StringIO()
+    banner.show(stream)
     return stream.getvalue()
 
 
@@ -49,6 +54,9 @@ def test_a_missing_admin_endpoint_is_offered() -> None:
     assert "quantumqtt[server]" in text
 
 
-def test_colours_only_on_a_terminal() -> None:
+def test_colours_only_on_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b" not in shown(BANNER)
-    assert "\x1b" in shown(BANNER, terminal=True)
+    assert "\x1b" in shown(BANNER, Terminal())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in shown(BANNER, Terminal())
