@@ -152,6 +152,16 @@ night: advisories
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}
 
+# Walk the state machine beside the reference model: just model 1000000 [--seed WORD]
+[group('night')]
+model steps *arguments:
+    python -m tools.model {{ steps }} {{ arguments }}
+
+# Damage the state machine on purpose, one fault at a time: some test must notice each
+[group('night')]
+mutants *arguments:
+    python -m tools.mutants {{ arguments }}
+
 # Licences, sources, duplicates and advisories, by cargo-deny (compiled at the first use)
 [group('night')]
 advisories:

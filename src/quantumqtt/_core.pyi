@@ -398,3 +398,41 @@ def run_load(spec: LoadSpec, on_progress: Callable[[LoadProgress], bool]) -> Loa
         ConfigError: The spec cannot work; the message begins with the name of the field.
         TransportError: The broker cannot be reached, or the system lacks descriptors.
     """
+
+_NamedRecord = tuple[str, dict[str, object]]
+
+def encode_entry(
+    commands: Sequence[object], *, partition: int, now_ms: int, leader: int, batch_seq: int
+) -> bytes:
+    """Write a log entry; commands are values of `quantumqtt.simulation.commands`.
+
+    Raises:
+        ValueError: A command names something that does not exist, or there are too many.
+    """
+
+def decode_entry(entry: bytes) -> tuple[dict[str, int], list[_NamedRecord]]:
+    """Read a log entry: its header, and each command as its name and fields.
+
+    Raises:
+        ValueError: The bytes are no entry this build can read.
+    """
+
+@final
+class Machine:
+    """One partition's state machine, for `quantumqtt.simulation.Crank`; no broker uses it."""
+
+    def __new__(cls, *, partition: int, limits: object) -> Machine: ...
+    def apply(self, entry: bytes) -> list[_NamedRecord]:
+        """Apply an entry; each effect comes as its name and fields.
+
+        Raises:
+            ValueError: The bytes are no entry; nothing was changed.
+            InternalError: A command cannot be applied; this machine must not be used any more.
+        """
+    def digest(self) -> str: ...
+    def broken_invariant(self) -> str | None: ...
+    def next_deadline_ms(self) -> int | None: ...
+    def statistics(self) -> dict[str, int]: ...
+    def client_ids(self) -> list[str]: ...
+    def session(self, client_id: str) -> dict[str, object] | None: ...
+    def retained_offsets(self, filter_text: str, now_ms: int) -> list[int]: ...

@@ -5,6 +5,7 @@
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
 use quantumqtt_load::LoadError;
+use quantumqtt_machine::{ApplyError, EntryError};
 use quantumqtt_node::StartError;
 use quantumqtt_topics::{FilterError, TopicError};
 
@@ -108,4 +109,19 @@ pub(crate) fn empty_ring() -> PyErr {
 /// A call that came after the node's end, or before its beginning.
 pub(crate) fn not_running() -> PyErr {
     InternalError::new_err(("the node does not run", "call start() once, and nothing after stop()"))
+}
+
+/// An entry that this build cannot read.
+pub(crate) fn from_entry(error: EntryError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+/// An entry that cannot be applied; the machine must not be used any more.
+pub(crate) fn from_apply(error: ApplyError) -> PyErr {
+    InternalError::new_err((error.to_string(), "make a new machine: this one stopped half-way"))
+}
+
+/// A word of the hand crank that names nothing.
+pub(crate) fn no_such(what: &str, name: &str) -> PyErr {
+    PyValueError::new_err(format!("there is no {what} {name}"))
 }

@@ -1,7 +1,8 @@
 //! The only crate that knows Python; builds `quantumqtt._core`.
 //!
 //! Three crossings, none of them per message: specs and verdicts go down, batches of events and
-//! snapshots of statistics come up, pure functions are lent out. Every exported class is frozen:
+//! snapshots of statistics come up, pure functions are lent out. Simulation and tests turn the
+//! state machine by hand (`crank.rs`). Every exported class is frozen:
 //! what crosses is copied, never a live reference into native state. Whatever may block runs
 //! without the interpreter. The typed face of all this is `src/quantumqtt/_core.pyi`.
 
@@ -9,6 +10,7 @@
 #![allow(clippy::needless_pass_by_value)] // arguments are extracted from Python objects
 
 mod bench;
+mod crank;
 mod errors;
 mod event;
 mod functions;
@@ -37,6 +39,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bench::ProcessUsage>()?;
     module.add_class::<bench::LoadReport>()?;
     module.add_function(wrap_pyfunction!(bench::run_load, module)?)?;
+    module.add_class::<crank::Machine>()?;
+    module.add_function(wrap_pyfunction!(crank::encode_entry, module)?)?;
+    module.add_function(wrap_pyfunction!(crank::decode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(functions::hash64, module)?)?;
     module.add_function(wrap_pyfunction!(functions::jump_hash, module)?)?;
     module.add_function(wrap_pyfunction!(functions::validate_filter, module)?)?;

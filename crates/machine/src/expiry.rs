@@ -3,7 +3,7 @@
 //! The set answers two questions: what is due at the time of a `Tick`, and when a `Tick` is next
 //! worth proposing. Between ticks nothing here happens, however late it gets: replicas agree on
 //! time only through the log. The one exception is named in `session.rs`: a client that
-//! returns too late finds its session gone even if no tick came first.
+//! returns too late finds its session gone, or its will published, even if no tick came first.
 //!
 //! Messages waiting in a backlog have no deadline; see `backlog.rs`.
 

@@ -27,6 +27,7 @@ mod retained;
 mod session;
 mod statistics;
 mod subscribe;
+mod view;
 mod will;
 mod window;
 
@@ -49,3 +50,4 @@ pub use machine::{ApplyError, Machine};
 pub use message::Message;
 pub use partition::{hash64, jump_hash};
 pub use statistics::{Counters, Statistics};
+pub use view::{ExchangeStage, SessionView};

@@ -29,8 +29,9 @@
 //! A client that asks for nothing to be kept (expiry 0) and finds nothing kept is not stored at
 //! all: `SessionOpened` says so with incarnation 0.
 //!
-//! Time. A session's own expiry is checked when its client returns, besides at each tick: a tick
-//! that was late must not resurrect what MQTT says has ended [MQTT-4.1.0-1].
+//! Time. A session's own expiry and its will's delay are checked when its client returns, besides
+//! at each tick: a tick that was late must not resurrect what MQTT says has ended [MQTT-4.1.0-1],
+//! nor cancel a will whose delay was over [MQTT-3.1.2-8].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -327,12 +328,15 @@ impl Machine {
 
     /// Ends what the previous opening of a session that goes on has left: its will and deadlines.
     fn take_over(&mut self, key: SessionKey) {
-        self.cancel_deadlines(key);
+        let now_ms = self.now_ms;
         let is_due = |session: &mut Session| {
+            let was_due = session.will_due_ms.is_some_and(|at_ms| at_ms <= now_ms);
             let will = session.will.take();
-            will.filter(|will| session.is_attached() && will.delay_s == 0)
+            will.filter(|will| was_due || session.is_attached() && will.delay_s == 0)
         };
-        if let Some(will) = self.sessions.change(key, is_due).flatten() {
+        let will = self.sessions.change(key, is_due).flatten();
+        self.cancel_deadlines(key);
+        if let Some(will) = will {
             self.will_is_due(key, will);
         }
     }

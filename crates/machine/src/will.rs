@@ -5,8 +5,9 @@
 //!   [MQTT-3.14.4-3].
 //! - Any other loss publishes it after its delay, or when the session ends, whichever is first
 //!   [MQTT-3.1.3-9, MQTT-3.1.2-8].
-//! - A client that returns to its session in time cancels a delayed will (WILL-10). A takeover is
-//!   both at once: the will goes out if its delay is zero, and is dropped if not.
+//! - A client that returns to its session in time cancels a delayed will (WILL-10). One that
+//!   returns after its delay does not, even if no tick came in between. A takeover is both at once:
+//!   the will goes out if its delay is zero, and is dropped if not.
 //! - The end of a session publishes the will it still holds; so every rule above only decides
 //!   whether the session holds it.
 //!

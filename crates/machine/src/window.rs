@@ -7,8 +7,9 @@
 //!   again, so the message itself is let go then [MQTT-4.3.3-6].
 //! - At most `maximum` exchanges are open on the present connection: the smaller of the client's
 //!   Receive Maximum and our own bound. Everything else waits in `backlog.rs`.
-//! - A new connection repeats what is open, in the original order [MQTT-4.6.0-1]. It may take less
-//!   than the one before; what does not fit is repeated as room appears, ahead of the backlog.
+//! - A new connection repeats what is open: PUBLISH in the original order, PUBREL in the order in
+//!   which PUBREC came [MQTT-4.6.0-1, MQTT-4.6.0-4]. It may take less than the one before; what
+//!   does not fit is repeated as room appears, ahead of the backlog.
 //!
 //! Stages of an exchange:
 //!
@@ -62,7 +63,7 @@ pub(crate) enum Repeat {
 /// See the head of this file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Window {
-    /// Exchanges in the order in which they were begun.
+    /// Exchanges in the order in which they are repeated: as begun, released ones as released.
     exchanges: BTreeMap<u64, Exchange>,
     /// From packet id to place in `exchanges`.
     places: BTreeMap<u16, u64>,
@@ -143,10 +144,8 @@ impl Window {
             self.remove(packet_id);
             return AckOutcome::Finished;
         }
-        if let Some(exchange) = self.exchange_mut(packet_id) {
-            exchange.stage = Stage::Released;
-            self.open_count += usize::from(is_unsent);
-        }
+        self.move_to_end(packet_id, Stage::Released);
+        self.open_count += usize::from(is_unsent);
         AckOutcome::Release
     }
 
@@ -166,32 +165,32 @@ impl Window {
         self.remove(packet_id);
     }
 
-    /// A new connection that takes `maximum`: returns what it is sent at once, in original order.
+    /// A new connection that takes `maximum`: returns what it is sent at once, releases first.
     ///
     /// A release is always repeated: it takes no room that its exchange does not take already.
     pub(crate) fn resume(&mut self, maximum: u16) -> Vec<Repeat> {
         self.maximum = maximum;
         self.open_count = 0;
+        let mut repeats = Vec::with_capacity(self.exchanges.len());
         for exchange in self.exchanges.values_mut() {
             exchange.stage = match std::mem::replace(&mut exchange.stage, Stage::Released) {
                 Stage::Sent(delivery) | Stage::Unsent(delivery) => Stage::Unsent(delivery),
                 Stage::Released => {
                     self.open_count += 1;
+                    repeats.push(Repeat::Release(exchange.packet_id));
                     Stage::Released
                 }
             };
         }
-        let mut repeats = Vec::with_capacity(self.exchanges.len());
         for exchange in self.exchanges.values_mut() {
             match &exchange.stage {
-                Stage::Released => repeats.push(Repeat::Release(exchange.packet_id)),
                 Stage::Unsent(delivery) if self.open_count < usize::from(maximum) => {
                     let delivery = delivery.clone();
                     repeats.push(Repeat::Publish(exchange.packet_id, delivery.clone()));
                     exchange.stage = Stage::Sent(delivery);
                     self.open_count += 1;
                 }
-                Stage::Unsent(_) | Stage::Sent(_) => {}
+                Stage::Unsent(_) | Stage::Sent(_) | Stage::Released => {}
             }
         }
         repeats
@@ -213,7 +212,7 @@ impl Window {
         Some((exchange.packet_id, delivery))
     }
 
-    /// Exchanges in the order in which they were begun.
+    /// Exchanges in the order in which they are repeated.
     pub(crate) fn exchanges(&self) -> impl ExactSizeIterator<Item = &Exchange> {
         self.exchanges.values()
     }
@@ -244,8 +243,12 @@ impl Window {
         self.maximum
     }
 
-    fn exchange_mut(&mut self, packet_id: u16) -> Option<&mut Exchange> {
-        self.exchanges.get_mut(self.places.get(&packet_id)?)
+    fn move_to_end(&mut self, packet_id: u16, stage: Stage) {
+        if let Some(place) = self.places.insert(packet_id, self.next_place) {
+            self.exchanges.remove(&place);
+        }
+        self.exchanges.insert(self.next_place, Exchange { packet_id, stage });
+        self.next_place += 1;
     }
 
     fn stage(&self, packet_id: u16) -> Option<&Stage> {

@@ -211,6 +211,27 @@ fn only_a_clean_start_forgets_open_exchanges() {
 }
 
 // req: SES-20
+#[test]
+fn resume_repeats_releases_in_the_order_their_pubrecs_came() {
+    let mut rig = Rig::new();
+    let link = rig.connect_to("a", "t", QoS::ExactlyOnce);
+    for payload in ["1", "2", "3"] {
+        rig.run(Command::Publish(publishing(9, QoS::ExactlyOnce, "t", payload)));
+    }
+    for packet_id in [3, 1] {
+        rig.run(link.ack(AckKind::PubRec, packet_id));
+    }
+    rig.lose(link);
+    let (link, lines) = rig.open(opening("a"));
+    let repeated = ["pubrel c2 #3", "pubrel c2 #1", "publish c2 #2 t=2 q2 dup"];
+    assert_eq!(lines[1..], repeated);
+    rig.run(link.ack(AckKind::PubRec, 1));
+    rig.run(link.ack(AckKind::PubRec, 2));
+    let (_, lines) = rig.open(opening("a"));
+    assert_eq!(lines[1..], ["pubrel c3 #3", "pubrel c3 #1", "pubrel c3 #2"]);
+}
+
+// req: SES-20
 // req: QOS-07
 #[test]
 fn resume_repeats_what_is_open_in_its_order_before_anything_new() {

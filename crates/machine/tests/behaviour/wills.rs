@@ -78,6 +78,18 @@ fn a_client_that_returns_in_time_cancels_the_will() {
 
 // req: WILL-10
 #[test]
+fn a_late_tick_does_not_cancel_a_will_that_was_due() {
+    let (mut rig, link) = rig_with(5);
+    rig.lose(link);
+    rig.now_ms += 5_000;
+    let lines = rig.open(opening("a")).1;
+    assert!(lines[0].starts_with("resumed"), "{lines:?}");
+    assert_eq!(wills(&lines), 1);
+    assert_eq!(wills(&rig.tick(60_000)), 0, "once is enough");
+}
+
+// req: WILL-10
+#[test]
 fn the_end_of_the_session_cuts_the_delay_short() {
     let mut rig = Rig::new();
     let (link, _) = rig.open(OpenSession { expiry_s: 3, ..with_will(60) });

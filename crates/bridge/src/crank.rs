@@ -1,0 +1,141 @@
+//! The hand crank: one partition's state machine, turned from Python by simulation and tests.
+//!
+//! Entries go in as bytes, effects come out as named records; time is the entry's. A record is a
+//! pair of its name and a dict of its fields, from which `quantumqtt.simulation` makes its frozen
+//! values; commands are read from such values by attribute. Nothing of this runs in a broker.
+
+mod commands;
+mod effects;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+use quantumqtt_machine::{Entry, EntryBuilder, EntryHeader, Machine as NativeMachine, Statistics};
+use quantumqtt_topics::Filter;
+
+use crate::errors;
+
+/// A name and the fields it has.
+type NamedRecord<'py> = (&'static str, Bound<'py, PyDict>);
+
+/// Writes `name: value` pairs into a dict.
+macro_rules! fields {
+    ($py:expr, $($name:ident: $value:expr),* $(,)?) => {{
+        let fields = pyo3::types::PyDict::new($py);
+        $(fields.set_item(pyo3::intern!($py, stringify!($name)), $value)?;)*
+        fields
+    }};
+}
+use fields;
+
+/// The state of one partition.
+#[pyclass(frozen, module = "quantumqtt._core")]
+pub(crate) struct Machine(Mutex<NativeMachine>);
+
+#[pymethods]
+impl Machine {
+    #[new]
+    #[pyo3(signature = (*, partition, limits))]
+    fn new(partition: u32, limits: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let limits = commands::read_limits(limits)?;
+        Ok(Self(Mutex::new(NativeMachine::new(partition, limits))))
+    }
+
+    fn apply<'py>(&self, py: Python<'py>, entry: &[u8]) -> PyResult<Vec<NamedRecord<'py>>> {
+        let entry = Entry::parse(Bytes::copy_from_slice(entry)).map_err(errors::from_entry)?;
+        let mut effects = Vec::new();
+        self.0.lock().apply(&entry, &mut effects).map_err(errors::from_apply)?;
+        effects.iter().map(|effect| effects::record_of(py, effect)).collect()
+    }
+
+    fn digest(&self) -> String {
+        format!("{:032x}", self.0.lock().digest())
+    }
+
+    fn broken_invariant(&self) -> Option<&'static str> {
+        self.0.lock().check_invariants().err()
+    }
+
+    fn next_deadline_ms(&self) -> Option<u64> {
+        self.0.lock().next_deadline_ms()
+    }
+
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        sizes_of(py, &self.0.lock().statistics())
+    }
+
+    fn client_ids(&self) -> Vec<String> {
+        self.0.lock().client_ids().map(str::to_owned).collect()
+    }
+
+    fn session<'py>(
+        &self,
+        py: Python<'py>,
+        client_id: &str,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let session = self.0.lock().session(client_id);
+        session.map(|session| effects::session_fields(py, &session)).transpose()
+    }
+
+    fn retained_offsets(&self, filter_text: &str, now_ms: u64) -> PyResult<Vec<u64>> {
+        let filter = Filter::parse(filter_text).map_err(errors::from_filter)?;
+        let matching = self.0.lock().retained_matching(&filter, now_ms);
+        Ok(matching.iter().map(|message| message.offset).collect())
+    }
+}
+
+fn sizes_of<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py, PyDict>> {
+    Ok(fields!(py,
+        sessions: statistics.sessions,
+        sessions_attached: statistics.sessions_attached,
+        subscriptions: statistics.subscriptions,
+        share_groups: statistics.share_groups,
+        retained: statistics.retained,
+        retained_bytes: statistics.retained_bytes,
+        queued: statistics.queued,
+        queued_bytes: statistics.queued_bytes,
+        in_flight: statistics.in_flight,
+        deadlines: statistics.deadlines,
+        next_offset: statistics.next_offset,
+        now_ms: statistics.now_ms,
+    ))
+}
+
+#[pyfunction]
+#[pyo3(signature = (commands, *, partition, now_ms, leader, batch_seq))]
+pub(crate) fn encode_entry<'py>(
+    py: Python<'py>,
+    commands: Vec<Bound<'py, PyAny>>,
+    partition: u32,
+    now_ms: u64,
+    leader: u32,
+    batch_seq: u64,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let mut builder = EntryBuilder::new();
+    for command in &commands {
+        commands::push(&mut builder, command)?;
+    }
+    let header = EntryHeader { partition, now_ms, leader, batch_seq, ..EntryHeader::default() };
+    Ok(PyBytes::new(py, &builder.finish(&header)))
+}
+
+#[pyfunction]
+pub(crate) fn decode_entry<'py>(
+    py: Python<'py>,
+    entry: &[u8],
+) -> PyResult<(Bound<'py, PyDict>, Vec<NamedRecord<'py>>)> {
+    let entry = Entry::parse(Bytes::copy_from_slice(entry)).map_err(errors::from_entry)?;
+    let header = entry.header();
+    let fields = fields!(py,
+        partition: header.partition,
+        now_ms: header.now_ms,
+        leader: header.leader,
+        batch_seq: header.batch_seq,
+    );
+    let mut records = Vec::new();
+    for command in entry.commands() {
+        records.push(commands::record_of(py, &command.map_err(errors::from_entry)?)?);
+    }
+    Ok((fields, records))
+}

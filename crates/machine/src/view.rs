@@ -1,0 +1,92 @@
+//! One session as a person or a checker may see it: a copy, true at the moment it was asked for.
+
+use std::sync::Arc;
+
+use crate::command::Origin;
+use crate::effect::Subscription;
+use crate::machine::Machine;
+use crate::session::Session;
+use crate::window::Stage;
+
+/// Where an exchange with a subscriber stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExchangeStage {
+    /// Begun on an earlier connection and not yet repeated on this one.
+    Unsent,
+    /// PUBLISH was sent on this connection.
+    Sent,
+    /// PUBREC was received: only PUBREL is left.
+    Released,
+}
+
+impl From<&Stage> for ExchangeStage {
+    fn from(stage: &Stage) -> Self {
+        match stage {
+            Stage::Unsent(_) => Self::Unsent,
+            Stage::Sent(_) => Self::Sent,
+            Stage::Released => Self::Released,
+        }
+    }
+}
+
+/// See the head of this file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionView {
+    /// The client id.
+    pub client_id: Arc<str>,
+    /// Who owns it; empty if nobody authenticated has opened it.
+    pub identity: Box<str>,
+    /// The life of the session.
+    pub incarnation: u64,
+    /// The fence of its latest connection.
+    pub session_epoch: u64,
+    /// The connection it is attached to.
+    pub origin: Option<Origin>,
+    /// How long it outlives its connection.
+    pub expiry_s: u32,
+    /// When it ends, if it is away and not for ever.
+    pub expires_at_ms: Option<u64>,
+    /// When its will goes out, if it is away and has one that waits.
+    pub will_due_ms: Option<u64>,
+    /// Whether it holds a will.
+    pub has_will: bool,
+    /// Its subscriptions, by filter.
+    pub subscriptions: Vec<Subscription>,
+    /// Packet ids of unfinished exchanges in the order in which they would be repeated.
+    pub in_flight: Vec<(u16, ExchangeStage)>,
+    /// Offsets of the messages that wait behind the window, oldest first.
+    pub waiting: Vec<u64>,
+    /// Packet ids of its own `QoS` 2 publishes that wait for their PUBREL.
+    pub received: Vec<u16>,
+}
+
+impl Machine {
+    /// The stored session of a client.
+    pub fn session(&self, client_id: &str) -> Option<SessionView> {
+        self.sessions.key_of(client_id).and_then(|key| self.sessions.get(key)).map(view_of)
+    }
+
+    /// The ids of all clients with a stored session, in order.
+    pub fn client_ids(&self) -> impl Iterator<Item = &str> {
+        self.sessions.by_client_id().map(|session| &*session.client_id)
+    }
+}
+
+fn view_of(session: &Session) -> SessionView {
+    let exchanges = session.window.exchanges();
+    SessionView {
+        client_id: session.client_id.clone(),
+        identity: session.identity.clone(),
+        incarnation: session.incarnation,
+        session_epoch: session.epoch,
+        origin: session.attachment.map(|attachment| attachment.origin),
+        expiry_s: session.expiry_s,
+        expires_at_ms: session.expires_at_ms,
+        will_due_ms: session.will_due_ms,
+        has_will: session.will.is_some(),
+        subscriptions: session.subscriptions.values().cloned().collect(),
+        in_flight: exchanges.map(|found| (found.packet_id, (&found.stage).into())).collect(),
+        waiting: session.backlog.iter().map(|delivery| delivery.message.offset).collect(),
+        received: session.received.keys().copied().collect(),
+    }
+}
