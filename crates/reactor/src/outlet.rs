@@ -16,15 +16,18 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use rustix::io::Errno;
+#[cfg(not(all(test, feature = "loom")))]
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use crate::connections::ConnectionId;
 use crate::limits::{FLUSH_BYTES_EARLY, Limits};
+#[cfg(all(test, feature = "loom"))]
+use crate::races::send_once;
 use crate::ring::{BufferPool, Ring};
+use crate::sync::{AtomicBool, Mutex};
 
 /// The write side of one connection; shared by reference count.
 #[derive(Debug)]
@@ -184,6 +187,7 @@ impl<O> Outlet<O> {
     }
 }
 
+#[cfg(not(all(test, feature = "loom")))]
 fn send_once(fd: BorrowedFd<'_>, ring: &Ring) -> Result<usize, Errno> {
     let (front, back) = ring.halves();
     // NOSIGNAL: a host program may have restored SIGPIPE's deadly default.
@@ -260,7 +264,7 @@ impl From<Overflow> for io::Error {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
