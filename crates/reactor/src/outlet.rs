@@ -7,9 +7,11 @@
 //! that append meanwhile ride along. When the socket takes no more, the outlet is *blocked*: from
 //! then on only the owner flushes, when the kernel says that there is room again.
 //!
-//! Why no wake-up is lost: `blocked` is set under the lock after the kernel has said EAGAIN. The
-//! socket is registered edge-triggered for writing from the start, so room that appears after that
-//! EAGAIN is a new edge, and the owner's handler takes the same lock.
+//! Why no wake-up is lost: the socket is registered edge-triggered for writing from the start, so
+//! room that appears after an EAGAIN is a new edge. The owner dismisses edges while `blocked` is
+//! down, without the lock; so `blocked` is raised at the first EAGAIN and the socket is asked once
+//! more. Only an EAGAIN that came with `blocked` up counts, and its edge finds it up. All of it is
+//! explored in `races.rs`.
 //!
 //! Lock order: an outlet's lock is taken last and alone. While it is held nothing else is locked
 //! and no call is made but one non-blocking send on that very socket.
@@ -166,16 +168,15 @@ impl<O> Outlet<O> {
                     sent += bytes;
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    self.blocked.store(true, Ordering::Release);
-                    return Flushed::Blocked(sent);
-                }
+                Err(Errno::AGAIN) if !self.blocked.swap(true, Ordering::AcqRel) => {}
+                Err(Errno::AGAIN) => return Flushed::Blocked(sent),
                 Err(_) => {
                     state.ring.clear(pool);
                     return Flushed::Broken;
                 }
             }
         }
+        self.blocked.store(false, Ordering::Release);
         Flushed::Empty(sent)
     }
 
