@@ -79,7 +79,7 @@ pub(crate) enum Flushed {
     Broken,
 }
 
-impl<O> Outlet<O> {
+impl<O: Default> Outlet<O> {
     pub(crate) fn new(id: ConnectionId, fd: RawFd, limits: Limits, outbound: O) -> Self {
         let state =
             State { ring: Ring::default(), fd: Some(fd), dirty: false, progress_ms: 0, outbound };
@@ -102,21 +102,19 @@ impl<O> Outlet<O> {
     ) -> (R, Duty) {
         let mut state = self.state.lock();
         let state = &mut *state;
+        let blocked = self.blocked.load(Ordering::Relaxed);
         let mut guard = OutletGuard {
             ring: &mut state.ring,
             outbound: &mut state.outbound,
             pool,
             limits: self.limits,
             open: state.fd.is_some(),
-            stalled_ms: if self.blocked.load(Ordering::Relaxed) {
-                now_ms.saturating_sub(state.progress_ms)
-            } else {
-                0
-            },
+            blocked,
+            stalled_ms: if blocked { now_ms.saturating_sub(state.progress_ms) } else { 0 },
         };
         let result = append(&mut guard);
         let waiting = state.ring.len();
-        if waiting == 0 || self.blocked.load(Ordering::Relaxed) || state.fd.is_none() {
+        if waiting == 0 || blocked || state.fd.is_none() {
             return (result, Duty::None);
         }
         // Also at the soft limit: whoever is over it must be blocked, or nobody would ever be told
@@ -181,10 +179,13 @@ impl<O> Outlet<O> {
     }
 
     /// The owner closes: nobody writes after this returns.
+    ///
+    /// Whoever still refers to the outlet (a cached route, say) keeps an empty one alive.
     pub(crate) fn close(&self, pool: &mut BufferPool) {
         let mut state = self.state.lock();
         state.fd = None;
         state.ring.clear(pool);
+        state.outbound = O::default();
     }
 }
 
@@ -209,6 +210,7 @@ pub struct OutletGuard<'a, O> {
     pool: &'a mut BufferPool,
     limits: Limits,
     open: bool,
+    blocked: bool,
     stalled_ms: u64,
 }
 
@@ -238,6 +240,18 @@ impl<O> OutletGuard<'_, O> {
     #[inline]
     pub fn is_over_soft_limit(&self) -> bool {
         self.ring.len() > self.limits.out_bytes_soft
+    }
+
+    /// Whether the socket takes no more; the service hears of it when it does again.
+    #[inline]
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// The bounds of this connection's bytes.
+    #[inline]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// Whether so little waits that producers who stopped may go on.
@@ -324,6 +338,22 @@ mod tests {
         assert!(outlet.is_blocked());
         outlet.append(&mut pool, 0, |guard| assert!(guard.is_over_soft_limit()));
         drop(theirs);
+    }
+
+    // req: SES-12
+    #[test]
+    fn closing_lets_go_of_what_the_service_kept() {
+        let (ours, theirs) = pair();
+        let held = std::sync::Arc::new(());
+        let outlet = Outlet::new(
+            ConnectionId::new(0, 0, 0),
+            ours.as_raw_fd(),
+            limits(1 << 20, 1 << 20),
+            Some(std::sync::Arc::clone(&held)),
+        );
+        outlet.close(&mut BufferPool::default());
+        assert_eq!(std::sync::Arc::strong_count(&held), 1, "although the outlet lives on");
+        drop((ours, theirs, outlet));
     }
 
     #[test]
