@@ -153,6 +153,11 @@ advisories:
     command -v cargo-deny > /dev/null || cargo install --locked cargo-deny
     cargo deny check
 
+# Mixed traffic for minutes; figures and a plot are left in target/soak
+[group('night')]
+soak minutes="10":
+    SOAK_MINUTES={{ minutes }} pytest -q -m night tests/soak tests/hardening
+
 # Every interleaving of the protocols between shards, by loom
 [group('night')]
 races:
