@@ -168,6 +168,26 @@ advisories:
     command -v cargo-deny > /dev/null || cargo install --locked cargo-deny
     cargo deny check
 
+# Mixed traffic for minutes; figures and a plot are left in target/soak
+[group('night')]
+soak minutes="10":
+    SOAK_MINUTES={{ minutes }} pytest -q -m night tests/soak tests/hardening
+
+# Every interleaving of the protocols between shards, by loom
+[group('night')]
+races:
+    cargo test -p quantumqtt-reactor --release --features loom --lib races
+
+# Search for bytes that break a decoder: just fuzz packet 600, or `all`
+[group('night')]
+fuzz target="all" seconds="600":
+    python -m tools.fuzz search {{ target }} {{ seconds }}
+
+# Keep what a search found worth keeping in fuzz/corpus, where the gate runs it again
+[group('night')]
+fuzz-keep target="all":
+    python -m tools.fuzz keep {{ target }}
+
 # Join the fragments under changes/ into CHANGELOG.md: just release-notes 0.2.0
 [group('night')]
 release-notes version:

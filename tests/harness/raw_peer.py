@@ -69,6 +69,10 @@ class RawPeer:
             return
         assert rest == b"", f"expected a close, got {rest.hex(' ')}"
 
+    def shrink_receive_buffer(self, size: int) -> None:
+        """Let the kernel hold fewer bytes for us, so that not reading is soon noticed."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
     def shut_writing(self) -> None:
         """Say that nothing more will come, and keep reading."""
         self._socket.shutdown(socket.SHUT_WR)

@@ -52,8 +52,9 @@ pub(crate) struct Rare {
     pub(crate) received_ids: BTreeSet<u16>,
     /// Deliveries of a stored session that wait for room in the outlet; at most its window.
     pub(crate) deliveries: VecDeque<Deliver>,
-    /// Topic aliases the client has set.
+    /// Topic aliases the client has set, and the bytes of their topics.
     pub(crate) aliases: BTreeMap<u16, Box<str>>,
+    pub(crate) alias_bytes: usize,
 }
 
 pub(crate) enum State {

@@ -246,7 +246,7 @@ fn push(
     false
 }
 
-/// Push QoS 0 packets that fit; true when the publisher should pause.
+/// Push QoS 0 packets; true when the publisher should pause.
 #[inline]
 pub(crate) fn push_loose(
     turn: &mut Turn<ShardService>,
@@ -256,10 +256,11 @@ pub(crate) fn push_loose(
     messages: u64,
     publisher: Option<ConnectionId>,
 ) -> bool {
-    let sent = turn.write(&subscriber.outlet, |out| send_loose(out, bytes, publisher));
-    match sent {
-        SentLoose::Taken | SentLoose::TakenButPause => cells.count_sent(QoS::AtMostOnce, messages),
-        SentLoose::Dropped => cells.count_drop(DropReason::SlowSubscriber, messages),
+    let SentLoose { taken, dropped, must_pause } =
+        turn.write(&subscriber.outlet, |out| send_loose(out, bytes, messages, publisher));
+    cells.count_sent(QoS::AtMostOnce, taken);
+    if dropped > 0 {
+        cells.count_drop(DropReason::SlowSubscriber, dropped);
     }
-    sent == SentLoose::TakenButPause
+    must_pause
 }

@@ -10,6 +10,8 @@ pub(crate) const RECEIVED_IDS_MAX: usize = 65_535;
 /// QoS 0 deliveries of a stored session behind others that wait for room; the rest is bounded by
 /// its window.
 pub(crate) const DELIVERIES_WAITING_MAX: usize = 2_048;
+/// Bytes of the topics behind one client's aliases; as much as 32 of the longest topics.
+pub(crate) const ALIAS_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// A subscriber whose socket has taken nothing for this long slows nobody down any more.
 pub(crate) const STALL_MS: u64 = 1_000;
 /// Bytes of a run of QoS 0 packets; the look at a slow reader's limits comes between runs.

@@ -7,6 +7,9 @@
 //! acknowledgements come back. Nothing is ever sent twice: a transient session ends with its
 //! connection, so there is no reconnect to resend for.
 //!
+//! QoS 0 messages have a place of their own behind a socket that is blocked with more than the soft
+//! limit waiting: there, and only there, their borders are known, so that the oldest can be dropped.
+//!
 //! A session that is held by the machine gets its packet ids there and uses none of this.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -25,6 +28,8 @@ pub(crate) struct Outbound {
     in_flight: InFlight,
     waiting: VecDeque<Encoded>,
     waiting_bytes: usize,
+    /// QoS 0 messages behind a blocked socket; None nearly always.
+    loose: Option<Box<LooseQueue>>,
     /// Publishers whose reads are paused until this client has caught up.
     paused: BTreeSet<ConnectionId>,
 }
@@ -124,44 +129,134 @@ impl Outbound {
     }
 }
 
-/// What became of a QoS 0 message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum SentLoose {
-    /// On its way.
-    Taken,
-    /// On its way, but the client is behind: its publisher should pause.
-    TakenButPause,
-    /// The client drains nothing; the message is lost to it and nobody waits.
-    Dropped,
+/// What became of QoS 0 messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct SentLoose {
+    /// So many are in the socket's buffer.
+    pub(crate) taken: u64,
+    /// So many were lost to this client: older ones, or these if they are larger than all bounds.
+    pub(crate) dropped: u64,
+    /// The client is behind but drains: the publisher should pause.
+    pub(crate) must_pause: bool,
 }
 
-/// Send a QoS 0 message.
+/// QoS 0 packets in order, the oldest first.
+#[derive(Debug, Default)]
+struct LooseQueue {
+    packets: VecDeque<Loose>,
+    bytes: usize,
+}
+
+/// One packet, or several of one publisher that arrived side by side.
+#[derive(Debug)]
+struct Loose {
+    bytes: Box<[u8]>,
+    messages: u64,
+}
+
+impl LooseQueue {
+    fn push(&mut self, bytes: &[u8], messages: u64) {
+        self.bytes += bytes.len();
+        self.packets.push_back(Loose { bytes: bytes.into(), messages });
+    }
+
+    fn pop(&mut self) -> Option<Loose> {
+        let oldest = self.packets.pop_front()?;
+        self.bytes -= oldest.bytes.len();
+        Some(oldest)
+    }
+}
+
+/// Send QoS 0 messages that stand side by side in `bytes`.
 ///
 /// A client that is behind but drains slows its publishers down, so that nothing is lost while it
-/// reads. One that has drained nothing for a while slows nobody: it loses messages instead.
+/// reads. One that has drained nothing for a while slows nobody: it loses its oldest messages.
+#[inline]
 pub(crate) fn send_loose(
     out: &mut Guard<'_>,
     bytes: &[u8],
+    messages: u64,
     publisher: Option<ConnectionId>,
 ) -> SentLoose {
-    let is_behind = out.is_over_soft_limit();
-    if is_behind && out.stalled_ms() >= STALL_MS || out.push(bytes).is_err() {
-        return SentLoose::Dropped;
+    // Not blocked means that a flush is on its way, after which nobody would look at the queue.
+    let must_queue = out.outbound.loose.is_some() || out.is_over_soft_limit() && out.is_blocked();
+    if must_queue {
+        return queue_loose(out, bytes, messages, publisher);
     }
-    match publisher.filter(|_| is_behind) {
-        Some(publisher) => {
-            out.outbound.paused.insert(publisher);
-            SentLoose::TakenButPause
-        }
-        None => SentLoose::Taken,
+    match out.push(bytes) {
+        Ok(()) => SentLoose { taken: messages, ..SentLoose::default() },
+        Err(Overflow) => SentLoose { dropped: messages, ..SentLoose::default() },
     }
 }
 
+#[cold]
+fn queue_loose(
+    out: &mut Guard<'_>,
+    bytes: &[u8],
+    messages: u64,
+    publisher: Option<ConnectionId>,
+) -> SentLoose {
+    let bytes_max = out.limits().out_bytes_max.saturating_sub(out.waiting_bytes());
+    let bytes_soft = out.limits().out_bytes_soft;
+    let is_stalled = out.stalled_ms() >= STALL_MS;
+    let mut sent = SentLoose::default();
+    if !out.is_open() || bytes.len() > bytes_max {
+        sent.dropped = messages;
+        return sent;
+    }
+    let outbound = &mut *out.outbound;
+    let queue = outbound.loose.get_or_insert_default();
+    // Whoever takes nothing gets no more memory for it, only newer messages for older ones.
+    let allowed = if is_stalled { queue.bytes.max(bytes_soft).min(bytes_max) } else { bytes_max };
+    while queue.bytes + bytes.len() > allowed {
+        let Some(oldest) = queue.pop() else { break };
+        sent.dropped += oldest.messages;
+    }
+    queue.push(bytes, messages);
+    if let Some(publisher) = publisher.filter(|_| !is_stalled) {
+        outbound.paused.insert(publisher);
+        sent.must_pause = true;
+    }
+    sent
+}
+
+/// What came of new room.
+#[derive(Debug)]
+pub(crate) struct Refilled {
+    pub(crate) sent: Sent,
+    /// QoS 0 messages that are in the socket's buffer now.
+    pub(crate) loose: u64,
+    /// Publishers that may go on.
+    pub(crate) publishers: BTreeSet<ConnectionId>,
+    /// Something waits although the socket is not known to be full: flush and come back.
+    pub(crate) again: bool,
+}
+
 /// The socket takes bytes again: send what waits, and name the publishers that may go on.
-pub(crate) fn on_room(out: &mut Guard<'_>) -> (Sent, BTreeSet<ConnectionId>) {
+pub(crate) fn on_room(out: &mut Guard<'_>) -> Refilled {
     let sent = send_waiting(out);
-    let may_go_on = out.has_room_again();
-    (sent, if may_go_on { std::mem::take(&mut out.outbound.paused) } else { BTreeSet::new() })
+    let loose = send_queued_loose(out);
+    let is_empty = out.outbound.loose.is_none();
+    let may_go_on = is_empty && out.has_room_again();
+    let paused = &mut out.outbound.paused;
+    let publishers = if may_go_on { std::mem::take(paused) } else { BTreeSet::new() };
+    Refilled { sent, loose, publishers, again: !is_empty && !out.is_blocked() }
+}
+
+fn send_queued_loose(out: &mut Guard<'_>) -> u64 {
+    let mut messages = 0;
+    while !out.is_over_soft_limit() {
+        let Some(queue) = &mut out.outbound.loose else { break };
+        let Some(oldest) = queue.pop() else {
+            out.outbound.loose = None;
+            break;
+        };
+        // Ring and queue together are within the maximum, so it fits.
+        if out.push(&oldest.bytes).is_ok() {
+            messages += oldest.messages;
+        }
+    }
+    messages
 }
 
 /// Send a QoS 1 or 2 message now, or let it wait behind the window.

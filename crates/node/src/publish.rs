@@ -16,7 +16,7 @@ use quantumqtt_wire::{
 
 use crate::connection::Connection;
 use crate::deliver::{Audience, Delivered, Outgoing, deliver};
-use crate::limits::{RECEIVED_IDS_MAX, STALL_MS};
+use crate::limits::{ALIAS_BYTES_MAX, RECEIVED_IDS_MAX, STALL_MS};
 use crate::outbound::{Sent, on_puback, on_pubcomp, on_pubrec, send_waiting};
 use crate::packets::write_ack;
 use crate::reasons::CloseReason;
@@ -35,8 +35,9 @@ impl ShardService {
             return close(turn, connection, CloseReason::ProtocolError);
         }
         self.cells().count_received(publish.qos, 1);
-        let Ok(topic) = self.resolve_alias(connection, publish) else {
-            return close(turn, connection, CloseReason::TopicAliasInvalid);
+        let topic = match self.resolve_alias(connection, publish) {
+            Ok(topic) => topic,
+            Err(reason) => return close(turn, connection, reason),
         };
         let Some(packet_id) = publish.packet_id else {
             return self.on_unacknowledged_publish(turn, connection, publish, &topic);
@@ -176,19 +177,24 @@ impl ShardService {
         &self,
         connection: &mut Connection,
         publish: &Publish<'a>,
-    ) -> Result<Cow<'a, str>, ()> {
+    ) -> Result<Cow<'a, str>, CloseReason> {
         let Some(alias) = publish.properties.topic_alias() else {
             return Ok(Cow::Borrowed(publish.topic));
         };
         if alias > self.shared.limits.topic_alias_max {
-            return Err(());
+            return Err(CloseReason::TopicAliasInvalid);
         }
-        let aliases = &mut connection.rare().aliases;
+        let rare = connection.rare();
         if publish.topic.is_empty() {
-            let topic = aliases.get(&alias).ok_or(())?;
+            let topic = rare.aliases.get(&alias).ok_or(CloseReason::TopicAliasInvalid)?;
             return Ok(Cow::Owned(topic.to_string()));
         }
-        aliases.insert(alias, publish.topic.into());
+        let replaced = rare.aliases.insert(alias, publish.topic.into());
+        rare.alias_bytes += publish.topic.len();
+        rare.alias_bytes -= replaced.map_or(0, |topic| topic.len());
+        if rare.alias_bytes > ALIAS_BYTES_MAX {
+            return Err(CloseReason::TopicAliasesTooLarge);
+        }
         Ok(Cow::Borrowed(publish.topic))
     }
 

@@ -52,6 +52,8 @@ labelled! {
         ReceiveMaximumExceeded = "receive_maximum_exceeded",
         /// A topic alias that was never set, or above the announced maximum.
         TopicAliasInvalid = "topic_alias_invalid",
+        /// Topic aliases whose topics take more memory than one client gets.
+        TopicAliasesTooLarge = "topic_aliases_too_large",
         /// A name no message can be published to.
         TopicNameInvalid = "topic_name_invalid",
         /// A filter nobody can subscribe to.
@@ -80,7 +82,7 @@ impl CloseReason {
             Self::TopicAliasInvalid => ReasonCode::TOPIC_ALIAS_INVALID,
             Self::TopicNameInvalid => ReasonCode::TOPIC_NAME_INVALID,
             Self::TopicFilterInvalid => ReasonCode::TOPIC_FILTER_INVALID,
-            Self::SlowSubscriber | Self::SessionEnded => ReasonCode::QUOTA_EXCEEDED,
+            Self::SlowSubscriber | Self::SessionEnded | Self::TopicAliasesTooLarge => ReasonCode::QUOTA_EXCEEDED,
             Self::Draining => ReasonCode::SERVER_SHUTTING_DOWN,
             _ => return None,
         })

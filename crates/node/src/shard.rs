@@ -438,13 +438,20 @@ impl Service for ShardService {
 
     fn on_room(&mut self, turn: &mut Turn<Self>, connection: &mut Connection) {
         self.deliver_waiting(turn, connection);
-        let (sent, publishers) = turn.write(&connection.outlet, outbound::on_room);
-        for publisher in publishers {
-            turn.post(publisher.shard(), Mail::ReadOn { connection: publisher });
-        }
-        if sent == Sent::TooSlow {
-            let then = close(turn, connection, CloseReason::SlowSubscriber);
-            go_on(turn, connection, then);
+        loop {
+            // Each write is followed by a flush, after which there may be room once more.
+            let refilled = turn.write(&connection.outlet, outbound::on_room);
+            self.cells().count_sent(QoS::AtMostOnce, refilled.loose);
+            for publisher in refilled.publishers {
+                turn.post(publisher.shard(), Mail::ReadOn { connection: publisher });
+            }
+            if refilled.sent == Sent::TooSlow {
+                let then = close(turn, connection, CloseReason::SlowSubscriber);
+                return go_on(turn, connection, then);
+            }
+            if !refilled.again {
+                return;
+            }
         }
     }
 

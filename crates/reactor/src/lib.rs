@@ -23,10 +23,13 @@ mod limits;
 mod listener;
 mod mailbox;
 mod outlet;
+#[cfg(all(test, feature = "loom"))]
+mod races;
 mod reactor;
 mod ring;
 mod service;
 mod shard;
+mod sync;
 mod thread;
 mod wheel;
 

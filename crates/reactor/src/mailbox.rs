@@ -10,14 +10,13 @@
 //! wait for each other) and are rung when it has been emptied.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
-use mio::Waker;
 use mio::net::TcpStream;
-use parking_lot::Mutex;
 
 use crate::connections::ConnectionId;
 use crate::service::CloseCause;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Waker};
 
 /// One thing to tell a shard.
 pub(crate) enum Envelope<M> {
@@ -51,6 +50,11 @@ impl<M> Mailbox<M> {
             waiting: AtomicU64::new(0),
             waker,
         }
+    }
+
+    #[cfg(all(test, feature = "loom"))]
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
     }
 
     fn ring(&self) {
@@ -122,7 +126,7 @@ impl<M> Mailboxes<M> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use mio::{Events, Poll, Token};
 

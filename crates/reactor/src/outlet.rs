@@ -7,24 +7,29 @@
 //! that append meanwhile ride along. When the socket takes no more, the outlet is *blocked*: from
 //! then on only the owner flushes, when the kernel says that there is room again.
 //!
-//! Why no wake-up is lost: `blocked` is set under the lock after the kernel has said EAGAIN. The
-//! socket is registered edge-triggered for writing from the start, so room that appears after that
-//! EAGAIN is a new edge, and the owner's handler takes the same lock.
+//! Why no wake-up is lost: the socket is registered edge-triggered for writing from the start, so
+//! room that appears after an EAGAIN is a new edge. The owner dismisses edges while `blocked` is
+//! down, without the lock; so `blocked` is raised at the first EAGAIN and the socket is asked once
+//! more. Only an EAGAIN that came with `blocked` up counts, and its edge finds it up. All of it is
+//! explored in `races.rs`.
 //!
 //! Lock order: an outlet's lock is taken last and alone. While it is held nothing else is locked
 //! and no call is made but one non-blocking send on that very socket.
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use rustix::io::Errno;
+#[cfg(not(all(test, feature = "loom")))]
 use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
 
 use crate::connections::ConnectionId;
 use crate::limits::{FLUSH_BYTES_EARLY, Limits};
+#[cfg(all(test, feature = "loom"))]
+use crate::races::send_once;
 use crate::ring::{BufferPool, Ring};
+use crate::sync::{AtomicBool, Mutex};
 
 /// The write side of one connection; shared by reference count.
 #[derive(Debug)]
@@ -74,7 +79,7 @@ pub(crate) enum Flushed {
     Broken,
 }
 
-impl<O> Outlet<O> {
+impl<O: Default> Outlet<O> {
     pub(crate) fn new(id: ConnectionId, fd: RawFd, limits: Limits, outbound: O) -> Self {
         let state =
             State { ring: Ring::default(), fd: Some(fd), dirty: false, progress_ms: 0, outbound };
@@ -97,21 +102,19 @@ impl<O> Outlet<O> {
     ) -> (R, Duty) {
         let mut state = self.state.lock();
         let state = &mut *state;
+        let blocked = self.blocked.load(Ordering::Relaxed);
         let mut guard = OutletGuard {
             ring: &mut state.ring,
             outbound: &mut state.outbound,
             pool,
             limits: self.limits,
             open: state.fd.is_some(),
-            stalled_ms: if self.blocked.load(Ordering::Relaxed) {
-                now_ms.saturating_sub(state.progress_ms)
-            } else {
-                0
-            },
+            blocked,
+            stalled_ms: if blocked { now_ms.saturating_sub(state.progress_ms) } else { 0 },
         };
         let result = append(&mut guard);
         let waiting = state.ring.len();
-        if waiting == 0 || self.blocked.load(Ordering::Relaxed) || state.fd.is_none() {
+        if waiting == 0 || blocked || state.fd.is_none() {
             return (result, Duty::None);
         }
         // Also at the soft limit: whoever is over it must be blocked, or nobody would ever be told
@@ -163,27 +166,30 @@ impl<O> Outlet<O> {
                     sent += bytes;
                 }
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    self.blocked.store(true, Ordering::Release);
-                    return Flushed::Blocked(sent);
-                }
+                Err(Errno::AGAIN) if !self.blocked.swap(true, Ordering::AcqRel) => {}
+                Err(Errno::AGAIN) => return Flushed::Blocked(sent),
                 Err(_) => {
                     state.ring.clear(pool);
                     return Flushed::Broken;
                 }
             }
         }
+        self.blocked.store(false, Ordering::Release);
         Flushed::Empty(sent)
     }
 
     /// The owner closes: nobody writes after this returns.
+    ///
+    /// Whoever still refers to the outlet (a cached route, say) keeps an empty one alive.
     pub(crate) fn close(&self, pool: &mut BufferPool) {
         let mut state = self.state.lock();
         state.fd = None;
         state.ring.clear(pool);
+        state.outbound = O::default();
     }
 }
 
+#[cfg(not(all(test, feature = "loom")))]
 fn send_once(fd: BorrowedFd<'_>, ring: &Ring) -> Result<usize, Errno> {
     let (front, back) = ring.halves();
     // NOSIGNAL: a host program may have restored SIGPIPE's deadly default.
@@ -204,6 +210,7 @@ pub struct OutletGuard<'a, O> {
     pool: &'a mut BufferPool,
     limits: Limits,
     open: bool,
+    blocked: bool,
     stalled_ms: u64,
 }
 
@@ -235,6 +242,18 @@ impl<O> OutletGuard<'_, O> {
         self.ring.len() > self.limits.out_bytes_soft
     }
 
+    /// Whether the socket takes no more; the service hears of it when it does again.
+    #[inline]
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// The bounds of this connection's bytes.
+    #[inline]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Whether so little waits that producers who stopped may go on.
     #[inline]
     pub fn has_room_again(&self) -> bool {
@@ -260,7 +279,7 @@ impl From<Overflow> for io::Error {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "loom")))]
 mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
@@ -319,6 +338,22 @@ mod tests {
         assert!(outlet.is_blocked());
         outlet.append(&mut pool, 0, |guard| assert!(guard.is_over_soft_limit()));
         drop(theirs);
+    }
+
+    // req: SES-12
+    #[test]
+    fn closing_lets_go_of_what_the_service_kept() {
+        let (ours, theirs) = pair();
+        let held = std::sync::Arc::new(());
+        let outlet = Outlet::new(
+            ConnectionId::new(0, 0, 0),
+            ours.as_raw_fd(),
+            limits(1 << 20, 1 << 20),
+            Some(std::sync::Arc::clone(&held)),
+        );
+        outlet.close(&mut BufferPool::default());
+        assert_eq!(std::sync::Arc::strong_count(&held), 1, "although the outlet lives on");
+        drop((ours, theirs, outlet));
     }
 
     #[test]

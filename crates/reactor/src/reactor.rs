@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use mio::{Poll, Waker};
+use mio::Poll;
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Clock;
@@ -15,6 +15,7 @@ use crate::listener::{BoundListener, ListenerSpec, bind};
 use crate::mailbox::{Envelope, Mailbox, Mailboxes};
 use crate::service::{Service, Turn};
 use crate::shard::{Counters, Shard, WAKER};
+use crate::sync::Waker;
 use crate::thread::{OnFailure, spawn};
 
 /// The most shards a reactor can have; inbox notes are one bit per shard.

@@ -1,0 +1,34 @@
+//! What must hold for any bytes whatever, one module per decoder.
+//!
+//! Each module opens with its invariant and has one function, `check`, which panics when the
+//! invariant is broken. The programs under `targets/` let an engine search for such bytes; the test
+//! `corpus.rs` runs everything the engine ever found worth keeping, without any engine.
+
+#![forbid(unsafe_code)]
+
+pub mod connection;
+pub mod entry;
+pub mod packet;
+pub mod properties;
+pub mod stream;
+pub mod topics;
+
+use quantumqtt_wire::Version;
+
+/// A target: its name, and its invariant as a function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// Every target.
+pub const TARGETS: [Target; 6] = [
+    ("packet", packet::check),
+    ("stream", stream::check),
+    ("properties", properties::check),
+    ("topics", topics::check),
+    ("entry", entry::check),
+    ("connection", connection::check),
+];
+
+/// The first byte of many inputs chooses the version.
+fn version_of(byte: u8) -> Version {
+    Version::ALL[usize::from(byte) % Version::ALL.len()]
+}
