@@ -5,7 +5,9 @@ Three crossings exist: tables down (`NodeSpec`, verdicts), batches up (`Node.pol
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Literal, final
+from typing import Final, Literal, Self, final
+
+from quantumqtt.errors import RemoteProtocolError
 
 __version__: Final[str]
 BUILD: Final[Mapping[str, str]]
@@ -19,6 +21,191 @@ _EventKind = Literal[
     "overrun",
     "shard_failed",
 ]
+
+_PropertyValue = bool | int | str | bytes | tuple[str, str]
+
+class Message:
+    """One PUBLISH, frozen; properties are read on demand and absent before MQTT 5."""
+
+    def __new__(
+        cls,
+        topic: str,
+        payload: bytes | None = None,
+        *,
+        qos: int = 0,
+        retain: bool = False,
+        dup: bool = False,
+        packet_id: int | None = None,
+        session: int = 0,
+        properties: bytes | None = None,
+    ) -> Self:
+        """Make a message as a broker would send it; `properties` from `encode_properties`.
+
+        Raises:
+            LocalProtocolError: The properties may not stand in a PUBLISH.
+        """
+    @property
+    def topic(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+    @property
+    def qos(self) -> int: ...
+    @property
+    def retain(self) -> bool:
+        """Kept by the broker from before the subscription, unless retain-as-published is on."""
+    @property
+    def dup(self) -> bool:
+        """Sent before under the same packet id, says the broker."""
+    @property
+    def packet_id(self) -> int | None:
+        """None at QoS 0."""
+    @property
+    def session(self) -> int:
+        """The number that `decode_packets` was given."""
+    @property
+    def properties(self) -> bytes:
+        """The property block as it came, without its length."""
+    @property
+    def payload_is_utf8(self) -> bool: ...
+    @property
+    def message_expiry_s(self) -> int | None: ...
+    @property
+    def content_type(self) -> str | None: ...
+    @property
+    def response_topic(self) -> str | None: ...
+    @property
+    def correlation_data(self) -> bytes | None: ...
+    @property
+    def topic_alias(self) -> int | None: ...
+    @property
+    def user_properties(self) -> tuple[tuple[str, str], ...]:
+        """In order, repetitions included."""
+    @property
+    def subscription_ids(self) -> tuple[int, ...]: ...
+    def with_topic(self, topic: str) -> Message:
+        """The same message under the topic its alias stands for."""
+
+@final
+class AckRun:
+    """Successive PUBACK, PUBREC, PUBREL or PUBCOMP with one outcome and no properties."""
+
+    @property
+    def kind(self) -> int:
+        """The packet type, 4 to 7."""
+    @property
+    def reason_code(self) -> int: ...
+    @property
+    def packet_ids(self) -> list[int]: ...
+
+@final
+class Control:
+    """Any other packet a broker sends; fields that do not apply are empty."""
+
+    @property
+    def kind(self) -> int:
+        """The packet type."""
+    @property
+    def packet_id(self) -> int: ...
+    @property
+    def reason_code(self) -> int:
+        """3.x return codes come as the MQTT 5 code they mean."""
+    @property
+    def session_present(self) -> bool: ...
+    @property
+    def codes(self) -> bytes:
+        """One per filter of SUBACK and UNSUBACK."""
+    @property
+    def properties(self) -> list[tuple[int, _PropertyValue]]: ...
+
+def decode_packets(
+    version: int, data: bytes, packet_bytes_max: int, session: int = 0
+) -> tuple[list[list[Message] | Message | AckRun | Control | RemoteProtocolError], int, int]:
+    """Decode the packets at the start of `data`: the batch, the bytes it took, the bytes wanted.
+
+    QoS 0 messages that follow each other on one topic come as a list. Bytes wanted are the whole
+    size of a packet that is still incomplete, 0 when unknown. What is wrong ends the batch as an
+    exception in its last place, so that the packets before it are not lost.
+    """
+
+def encode_batch(
+    version: int, items: list[bytes | int | tuple[str, bytes, int, int, bytes]]
+) -> bytes:
+    """Write a row of packets.
+
+    An item is whole packets as bytes, a success acknowledgement as packet type times 65536 plus
+    packet id, or a PUBLISH as topic, payload, header flags, packet id (0 at QoS 0), properties.
+
+    Raises:
+        LocalProtocolError: A PUBLISH breaks MQTT.
+    """
+
+def encode_ack(version: int, kind: int, packet_id: int, reason_code: int) -> bytes:
+    """Write an acknowledgement with an outcome.
+
+    Raises:
+        LocalProtocolError: The packet, or its version, cannot say this outcome.
+    """
+
+def encode_connect(
+    version: int,
+    client_id: str,
+    *,
+    clean_start: bool,
+    keep_alive_s: int,
+    user_name: str | None = None,
+    password: bytes | None = None,
+    will: tuple[str, bytes, int, bool, bytes] | None = None,
+    properties: bytes | None = None,
+) -> bytes:
+    """Write CONNECT; a will is topic, payload, QoS, retain, properties.
+
+    Raises:
+        LocalProtocolError: A part breaks MQTT.
+    """
+
+def encode_subscribe(
+    version: int,
+    packet_id: int,
+    filters: Sequence[tuple[str, int]],
+    properties: bytes | None = None,
+) -> bytes:
+    """Write SUBSCRIBE; each filter with its options byte as MQTT 5 writes it.
+
+    Raises:
+        LocalProtocolError: A filter or its options break MQTT.
+    """
+
+def encode_unsubscribe(
+    version: int, packet_id: int, filters: Sequence[str], properties: bytes | None = None
+) -> bytes:
+    """Write UNSUBSCRIBE.
+
+    Raises:
+        LocalProtocolError: A filter breaks MQTT.
+    """
+
+def encode_disconnect(version: int, reason_code: int = 0, properties: bytes | None = None) -> bytes:
+    """Write DISCONNECT.
+
+    Raises:
+        LocalProtocolError: The version cannot say this reason.
+    """
+
+def encode_auth(reason_code: int, properties: bytes) -> bytes:
+    """Write AUTH.
+
+    Raises:
+        LocalProtocolError: The method is missing, or the reason is not AUTH's.
+    """
+
+def encode_properties(properties: Sequence[tuple[int, _PropertyValue]]) -> bytes:
+    """Write a property block, without its length, from pairs of identifier and value.
+
+    Raises:
+        LocalProtocolError: A property does not exist, repeats, or is out of range.
+        TypeError: A value has the wrong type.
+        OverflowError: A number does not fit its property.
+    """
 
 def hash64(tenant: str, key: str) -> int:
     """Hash a key of a tenant: XXH3-64, seed 0, over `len(tenant) as u32le ‖ tenant ‖ key`."""

@@ -7,8 +7,19 @@ The tree::
     ├─ ProtocolError                packets break MQTT; carries the reason code
     │  ├─ LocalProtocolError        we, or our caller, did it
     │  └─ RemoteProtocolError       the peer did it
-    ├─ Refused                      understood, and no
+    ├─ Refused                      understood, and no; carries the reason code
+    │  ├─ NotAuthorized             by who we are, or by what we may do
+    │  ├─ QuotaExceeded             too much, or too fast
+    │  ├─ PacketTooLarge            more than the peer takes
+    │  ├─ ServerRedirect            another server should be used; names it
+    │  └─ PublishQueueFull          our own bound on what is not yet acknowledged
     ├─ TransportError               sockets: cannot bind, cannot connect, lost
+    │  ├─ ConnectFailed             no connection came about
+    │  │  └─ TlsFailed              the peer could not prove who it is, or we could not
+    │  ├─ ConnectionLost            it ended before it should
+    │  ├─ SessionLost               the peer forgot the session a delivery depended on
+    │  └─ ResponseTimeout           a request was sent and not answered in time
+    ├─ ClientClosed                 the client was closed before this was done
     └─ InternalError                our bug; never caught inside
 
 Exceptions are born here, in Python, and imported by the native module, so that they are documented,
@@ -62,13 +73,89 @@ class RemoteProtocolError(ProtocolError):
 
 
 class Refused(QuantuMQTTError):
-    """The request was understood, and the answer is no."""
+    """The request was understood, and the answer is no.
+
+    Attributes:
+        reason_code: The MQTT 5 reason code of the refusal.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, reason_code: int = 0x80) -> None:
+        """Carry the reason code beside the words."""
+        super().__init__(message, hint)
+        self.reason_code = reason_code
+
+
+class NotAuthorized(Refused):
+    """Not with these credentials, or not for this client."""
+
+
+class QuotaExceeded(Refused):
+    """Too much or too fast; later it may work."""
+
+    retryable = True
+
+
+class PacketTooLarge(Refused):
+    """The packet is larger than the peer takes."""
+
+
+class ServerRedirect(Refused):
+    """The server asks to use another one.
+
+    Attributes:
+        server_reference: Where to go, in the server's words; None when it does not say.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str | None = None,
+        reason_code: int = 0x9C,
+        server_reference: str | None = None,
+    ) -> None:
+        """Carry the other server beside the words."""
+        super().__init__(message, hint, reason_code)
+        self.server_reference = server_reference
+
+
+class PublishQueueFull(Refused):
+    """The client holds as many unacknowledged bytes as it may; nothing was accepted."""
+
+    retryable = True
 
 
 class TransportError(QuantuMQTTError):
     """A socket could not be bound, connected or kept."""
 
     retryable = True
+
+
+class ConnectFailed(TransportError):
+    """No connection came about."""
+
+
+class TlsFailed(ConnectFailed):
+    """One side could not prove who it is."""
+
+    retryable = False
+
+
+class ConnectionLost(TransportError):
+    """The connection ended before it should."""
+
+
+class SessionLost(TransportError):
+    """The peer forgot the session; whether this QoS 2 message arrived cannot be known."""
+
+    retryable = False
+
+
+class ResponseTimeout(TransportError):
+    """The request was sent and not answered in time."""
+
+
+class ClientClosed(QuantuMQTTError):
+    """The client was closed before this was done."""
 
 
 class InternalError(QuantuMQTTError):

@@ -8,10 +8,12 @@ use quantumqtt_load::LoadError;
 use quantumqtt_machine::{ApplyError, EntryError};
 use quantumqtt_node::StartError;
 use quantumqtt_topics::{FilterError, TopicError};
+use quantumqtt_wire::{DecodeError, EncodeError};
 
 pyo3::import_exception!(quantumqtt.errors, ConfigError);
 pyo3::import_exception!(quantumqtt.errors, InternalError);
 pyo3::import_exception!(quantumqtt.errors, LocalProtocolError);
+pyo3::import_exception!(quantumqtt.errors, RemoteProtocolError);
 pyo3::import_exception!(quantumqtt.errors, TransportError);
 
 /// The message of an error and of everything that caused it.
@@ -100,6 +102,33 @@ pub(crate) fn from_filter(error: FilterError) -> PyErr {
 pub(crate) fn from_topic(error: TopicError) -> PyErr {
     let hint = "see section 4.7 of the MQTT standard";
     LocalProtocolError::new_err((error.to_string(), hint, TOPIC_NAME_INVALID))
+}
+
+/// What a peer sent and MQTT forbids.
+pub(crate) fn from_decode(error: DecodeError) -> PyErr {
+    let hint = match error {
+        DecodeError::PacketTooLarge { .. } => {
+            "the peer ignores our maximum packet size: raise packet_bytes_max, or blame the peer"
+        }
+        _ => "the peer, or something between, breaks MQTT; is this port really an MQTT port?",
+    };
+    RemoteProtocolError::new_err((error.to_string(), hint, error.reason_code().0))
+}
+
+/// What our caller asked for and MQTT forbids.
+pub(crate) fn from_encode(error: EncodeError) -> PyErr {
+    const PROTOCOL_ERROR: u8 = 0x82;
+    const PACKET_TOO_LARGE: u8 = 0x95;
+    let (hint, code) = match error {
+        EncodeError::TooLong { .. } => ("shorten it", PACKET_TOO_LARGE),
+        EncodeError::PacketTooLarge { .. } => ("split the payload", PACKET_TOO_LARGE),
+        EncodeError::PacketIdAgainstQos { .. } => ("QoS 0 has no packet id", PROTOCOL_ERROR),
+        EncodeError::NotInVersion { .. }
+        | EncodeError::ReasonNotInVersion { .. }
+        | EncodeError::VersionMismatch { .. } => ("only MQTT 5 has this", PROTOCOL_ERROR),
+        EncodeError::Refused(why) => ("see the clause it names", why.reason_code().0),
+    };
+    LocalProtocolError::new_err((error.to_string(), hint, code))
 }
 
 pub(crate) fn empty_ring() -> PyErr {

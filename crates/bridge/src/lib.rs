@@ -10,6 +10,9 @@
 #![allow(clippy::needless_pass_by_value)] // arguments are extracted from Python objects
 
 mod bench;
+mod codec;
+mod codec_decode;
+mod codec_message;
 mod crank;
 mod errors;
 mod event;
@@ -42,6 +45,18 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<crank::Machine>()?;
     module.add_function(wrap_pyfunction!(crank::encode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::decode_entry, module)?)?;
+    module.add_class::<codec_message::Message>()?;
+    module.add_class::<codec_decode::AckRun>()?;
+    module.add_class::<codec_decode::Control>()?;
+    module.add_function(wrap_pyfunction!(codec_decode::decode_packets, module)?)?;
+    module.add_function(wrap_pyfunction!(codec::encode_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(codec::encode_ack, module)?)?;
+    module.add_function(wrap_pyfunction!(codec::encode_connect, module)?)?;
+    module.add_function(wrap_pyfunction!(codec::encode_subscribe, module)?)?;
+    module.add_function(wrap_pyfunction!(codec::encode_unsubscribe, module)?)?;
+    module.add_function(wrap_pyfunction!(codec::encode_disconnect, module)?)?;
+    module.add_function(wrap_pyfunction!(codec::encode_auth, module)?)?;
+    module.add_function(wrap_pyfunction!(codec::encode_properties, module)?)?;
     module.add_function(wrap_pyfunction!(functions::hash64, module)?)?;
     module.add_function(wrap_pyfunction!(functions::jump_hash, module)?)?;
     module.add_function(wrap_pyfunction!(functions::validate_filter, module)?)?;
