@@ -13,7 +13,7 @@ from bench.generator import raise_descriptor_limit
 from bench.machine import facts
 from bench.measure import Kind
 from bench.peers import table
-from bench.peers.scenarios import QUICK, SCENARIOS, Scenario, chosen, shortened
+from bench.peers.scenarios import QUICK, SCENARIOS, Measure, Scenario, chosen, shortened
 from bench.results import Record, folder_of_today
 from bench.session import Task, choose_brokers, measure_all
 
@@ -83,7 +83,7 @@ def _plot(folder: Path, record: Record) -> None:
     marks = {
         scenario.title: scenario.target.must
         for scenario in SCENARIOS
-        if scenario.target is not None and scenario.target.measure is table.Measure.CPU
+        if scenario.target is not None and scenario.target.measure is Measure.CPU
     }
     if rows:
         title = "CPU per message (memory per connection), Mosquitto's over ours; red: must"

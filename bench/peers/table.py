@@ -28,8 +28,9 @@ def _head(record: Record, facts: Mapping[str, object]) -> Iterator[str]:
     yield f"# Peers, {facts.get('at')}, commit {facts.get('commit')}"
     yield ""
     yield f"`{facts.get('command')}` on {facts.get('cpus')} × {facts.get('cpu')}, kernel"
-    yield f"{facts.get('kernel')}; load when it began: {facts.get('load_at_start')}. Broker on CPU 0,"
-    yield f"generator on CPU 1, brokers alternating, {repeats} repeats: medians, spread in brackets."
+    yield f"{facts.get('kernel')}; load when it began: {facts.get('load_at_start')}."
+    yield "Broker on CPU 0, generator on CPU 1, brokers alternating,"
+    yield f"{repeats} repeats: medians, spread in brackets."
     yield "Every broker keeps its state in memory (ours: `--durability memory`). Ratios are taken"
     yield "between neighbours in time and are above 1 where ours is better."
     yield ""
@@ -85,6 +86,7 @@ def cell(record: Record, scenario: Scenario, broker: str) -> str:
         spread = Spread.of(record.figures(scenario.name, broker, name).values())
         return None if spread is None else spread.middle
 
+    text = "–"
     match scenario.load.kind:
         case Kind.MEMORY:
             held = middle("bytes_per_connection")
@@ -94,10 +96,12 @@ def cell(record: Record, scenario: Scenario, broker: str) -> str:
             return "–" if ready is None else f"{ready:.3f} s"
         case Kind.LATENCY:
             p50, p99 = middle("p50_us"), middle("p99_us")
-            text = "–" if p50 is None or p99 is None else f"{p50:.0f} µs · p99 {p99:.0f} µs"
+            if p50 is not None and p99 is not None:
+                text = f"{p50:.0f} µs · p99 {p99:.0f} µs"
         case Kind.THROUGHPUT:
             rate, cost = middle("per_second"), middle("us_per_unit")
-            text = "–" if rate is None or cost is None else f"{_rate(rate)} · {cost:.3g} µs"
+            if rate is not None and cost is not None:
+                text = f"{_rate(rate)} · {cost:.3g} µs"
     broken = sum(record.figures(scenario.name, broker, "broken").values())
     lost = sum(record.figures(scenario.name, broker, "lost").values())
     marks = f" **broken: {broken:.0f}**" if broken else ""

@@ -2,7 +2,8 @@
 //!
 //! Input: what one client writes to a real node in this process, over loopback, before it shuts its
 //! writing side. The node closes that connection and nothing else; a bystander subscribed to
-//! everything receives only packets that decode, and the node still answers its ping. No shard dies.
+//! everything receives only packets that decode, and the node still answers its ping. No shard
+//! dies.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

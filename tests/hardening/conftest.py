@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.conformance.conftest import Broker, our_broker
 from quantumqtt.config import Limits
+from tests.conformance.conftest import Broker, our_broker
 from tests.harness.mqtt_peer import MqttPeer
 from tests.harness.node_process import NodeProcess
 from tests.harness.packets import NO_PROPERTIES, Properties, Version
@@ -69,7 +69,9 @@ class Victim:
 @contextmanager
 def run_victim(*arguments: str, **limits: int) -> Iterator[Victim]:
     """Run a broker with two shards and little to say."""
-    environment = {f"QUANTUMQTT_LIMITS__{name.upper()}": str(value) for name, value in limits.items()}
+    environment = {
+        f"QUANTUMQTT_LIMITS__{name.upper()}": str(value) for name, value in limits.items()
+    }
     quiet = ("--shards", "2", "--admin", f"{LOOPBACK}:0", "--log-level", "error")
     with NodeProcess(*quiet, *arguments, environment=environment) as process:
         yield Victim(process)
@@ -77,7 +79,7 @@ def run_victim(*arguments: str, **limits: int) -> Iterator[Victim]:
 
 @pytest.fixture(scope="module")
 def victim() -> Iterator[Victim]:
-    """Share one broker among the tests of a file: each leaves it as it was, or says so by failing."""
+    """Share one broker among the tests of a file: each leaves it as it was, or fails."""
     with run_victim() as running:
         yield running
 

@@ -107,9 +107,7 @@ def test_aliases_of_one_client_are_bounded_by_bytes() -> None:
         before = victim.facts()
         with victim.peer("hoarder") as hoarder:
             for alias in range(1, 200):
-                hoarder.send_publish(
-                    topic, properties=((packets.Key.TOPIC_ALIAS, alias),), qos=0
-                )
+                hoarder.send_publish(topic, properties=((packets.Key.TOPIC_ALIAS, alias),), qos=0)
             hoarder.expect_end(0x97)
         assert victim.facts().memory_kib - before.memory_kib < 8 * MIB_KIB
         with victim.peer("modest") as modest:

@@ -4,12 +4,12 @@ from typing import Final
 
 import pytest
 
+from quantumqtt.config import Limits
 from tests.conformance.conftest import Broker, our_broker
 from tests.harness import packets
 from tests.harness.mqtt_peer import MqttPeer
 from tests.harness.packets import Publish, Version
 from tests.harness.waiting import wait_until
-from quantumqtt.config import Limits
 
 KIB: Final = 1024
 PAYLOAD_BYTES: Final = 8 * KIB
@@ -40,11 +40,13 @@ class Flood:
         self.peer = peer
         self.sent = 0
 
-    def send(self, count: int = 1) -> None:
+    def send(self, count: int = 1) -> bool:
+        """Send so many and see that all of it was taken: nobody holds a publisher back for good."""
         for _ in range(count):
             self.peer.send(numbered(self.sent))
             self.sent += 1
-        self.peer.ping()  # all of it was taken: nobody holds the publisher back for good
+        self.peer.ping()
+        return True
 
 
 def drops(broker: Broker) -> int:
@@ -66,7 +68,7 @@ def test_a_reader_that_stalls_loses_the_oldest_messages_and_gets_the_newest(shar
         reader = stopped_reader(broker, "t")
         flood = Flood(broker.client(Version.V311, "publisher", keep_alive_s=0))
         wait_until(
-            lambda: flood.send(8) is None and drops(broker) > 100,
+            lambda: flood.send(8) and drops(broker) > 100,
             what="the reader has lost 100 messages",
             deadline_s=DEADLINE_S,
         )

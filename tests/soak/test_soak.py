@@ -63,8 +63,9 @@ def test_mixed_traffic_for_minutes_does_not_grow() -> None:
     write_plot(INTO / "soak.svg", lines)
     figures = {
         "minutes": MINUTES,
-        "turns": dict(zip([f"{habit.__name__} {at}" for at, habit in enumerate(HABITS)], turns,
-                          strict=True)),
+        "turns": dict(
+            zip([f"{habit.__name__} {at}" for at, habit in enumerate(HABITS)], turns, strict=True)
+        ),
         "before": str(before),
         "after": str(after),
         "grew": {name: grew(values) for name, values in lines.items()},

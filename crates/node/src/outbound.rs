@@ -7,8 +7,9 @@
 //! acknowledgements come back. Nothing is ever sent twice: a transient session ends with its
 //! connection, so there is no reconnect to resend for.
 //!
-//! QoS 0 messages have a place of their own behind a socket that is blocked with more than the soft
-//! limit waiting: there, and only there, their borders are known, so that the oldest can be dropped.
+//! QoS 0 messages have a place of their own behind a socket that is blocked with more than the
+//! soft limit waiting: there, and only there, their borders are known, so that the oldest can be
+//! dropped.
 //!
 //! A session that is held by the machine gets its packet ids there and uses none of this.
 

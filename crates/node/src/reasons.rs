@@ -82,7 +82,9 @@ impl CloseReason {
             Self::TopicAliasInvalid => ReasonCode::TOPIC_ALIAS_INVALID,
             Self::TopicNameInvalid => ReasonCode::TOPIC_NAME_INVALID,
             Self::TopicFilterInvalid => ReasonCode::TOPIC_FILTER_INVALID,
-            Self::SlowSubscriber | Self::SessionEnded | Self::TopicAliasesTooLarge => ReasonCode::QUOTA_EXCEEDED,
+            Self::SlowSubscriber | Self::SessionEnded | Self::TopicAliasesTooLarge => {
+                ReasonCode::QUOTA_EXCEEDED
+            }
             Self::Draining => ReasonCode::SERVER_SHUTTING_DOWN,
             _ => return None,
         })

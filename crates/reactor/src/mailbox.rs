@@ -126,7 +126,8 @@ impl<M> Mailboxes<M> {
     }
 }
 
-#[cfg(all(test, not(feature = "loom")))]
+#[cfg(test)]
+#[cfg(not(feature = "loom"))]
 mod tests {
     use mio::{Events, Poll, Token};
 

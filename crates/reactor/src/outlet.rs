@@ -279,7 +279,8 @@ impl From<Overflow> for io::Error {
     }
 }
 
-#[cfg(all(test, not(feature = "loom")))]
+#[cfg(test)]
+#[cfg(not(feature = "loom"))]
 mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};

@@ -75,7 +75,7 @@ class Limits(BaseModel):
         default=32,
         ge=0,
         le=65_535,
-        description="Topic aliases a v5 client may use; 0 offers none. Their topics may hold 2 MiB.",
+        description="Topic aliases a v5 client may use; 0 offers none. Their topics hold 2 MiB.",
     )
     subscriptions_max: Count = Field(
         default=65_536,
