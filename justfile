@@ -54,6 +54,8 @@ crate name *arguments:
 [group('every day')]
 docs:
     python -m tools.ledger --write
+    python -m quantumqtt.config.reference > docs/reference/configuration.md
+    python -m quantumqtt.cli.reference > docs/reference/cli.md
 
 # --- stage tidy: seconds -------------------------------------------------------------------------
 
