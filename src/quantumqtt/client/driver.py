@@ -523,7 +523,7 @@ class Driver:
     def can_ever_fit(self, receipt: Receipt) -> bool:
         """Whether waiting could make room for this publish."""
         with self._lock:
-            return self._session.can_ever_fit(receipt.bytes)
+            return self._session.can_ever_fit(receipt.bytes_count)
 
     def progress(self) -> Pending[None]:
         """Something to wait for before a refused publish is tried again."""

@@ -27,7 +27,7 @@ class Inbound:
     """The incoming half of a session."""
 
     def __init__(self, *, receive_maximum: int, alias_maximum: int) -> None:
-        self.session = 1
+        self.session: int = 1
         self.unaccepted: dict[int, int] = {}
         self.exactly_once: set[int] = set()
         self._order: deque[int] = deque()

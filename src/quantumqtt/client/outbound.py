@@ -31,12 +31,12 @@ class Outbound:
 
     def __init__(self, *, queue_bytes_max: int, aliases: bool) -> None:
         self.outbox: list[OutboxItem] = []
-        self.is_open = False
+        self.is_open: bool = False
         self.settled: list[Receipt | Operation] = []
         self.pending: dict[int, Receipt | Operation] = {}
         self.waiting: deque[Receipt] = deque()
-        self.unsettled_bytes = 0
-        self.window = 0
+        self.unsettled_bytes: int = 0
+        self.window: int = 0
         self._window_qos_2 = 0
         self._leaving: list[Receipt] = []
         self._queue_bytes_max = queue_bytes_max
@@ -51,7 +51,7 @@ class Outbound:
         Raises:
             PublishQueueFull: It would exceed the bound; nothing was taken.
         """
-        total = self.unsettled_bytes + receipt.bytes
+        total = self.unsettled_bytes + receipt.bytes_count
         if total > self._queue_bytes_max:
             total = self._make_room(receipt, drop_oldest=drop_oldest)
         self.unsettled_bytes = total
@@ -64,14 +64,14 @@ class Outbound:
 
     def _make_room(self, receipt: Receipt, *, drop_oldest: bool) -> int:
         full = PublishQueueFull(
-            f"publish of {receipt.bytes} bytes: {self.unsettled_bytes} of"
+            f"publish of {receipt.bytes_count} bytes: {self.unsettled_bytes} of"
             f" {self._queue_bytes_max} bytes are not acknowledged yet",
             "wait for receipts, or raise queue_bytes_max",
         )
-        if not drop_oldest or receipt.bytes > self._queue_bytes_max:
+        if not drop_oldest or receipt.bytes_count > self._queue_bytes_max:
             raise full
         kept: list[Receipt] = []
-        while self.waiting and self.unsettled_bytes + receipt.bytes > self._queue_bytes_max:
+        while self.waiting and self.unsettled_bytes + receipt.bytes_count > self._queue_bytes_max:
             oldest = self.waiting.popleft()
             if oldest.packet_id:
                 kept.append(oldest)
@@ -79,9 +79,9 @@ class Outbound:
                 dropped = PublishQueueFull("dropped for a newer publish, as its policy asked")
                 self.settle(oldest, None, dropped)
         self.waiting.extendleft(reversed(kept))
-        if self.unsettled_bytes + receipt.bytes > self._queue_bytes_max:
+        if self.unsettled_bytes + receipt.bytes_count > self._queue_bytes_max:
             raise full
-        return self.unsettled_bytes + receipt.bytes
+        return self.unsettled_bytes + receipt.bytes_count
 
     def release(self) -> None:
         """Send what waits, in order, up to the window. Call only while the connection is open."""
@@ -172,7 +172,7 @@ class Outbound:
         del self.pending[packet_id]
         self.window += 1
         self._window_qos_2 += qos_bits == QOS_2_BITS
-        self.unsettled_bytes -= receipt.bytes
+        self.unsettled_bytes -= receipt.bytes_count
         receipt.payload = b""
         receipt._outcome = (reason_code, error) if reason_code else _SENT
         if receipt._waiters is not None:
@@ -193,7 +193,7 @@ class Outbound:
         self, receipt: Receipt, reason_code: int | None, error: QuantuMQTTError | None
     ) -> None:
         """Let go of a publish; whoever waits is called once the lock is released."""
-        self.unsettled_bytes -= receipt.bytes
+        self.unsettled_bytes -= receipt.bytes_count
         receipt.payload = b""
         receipt._outcome = (reason_code, error)
         if receipt._waiters is not None:
@@ -214,7 +214,7 @@ class Outbound:
         outbox, self.outbox = self.outbox, []
         if self._leaving:
             for receipt in self._leaving:
-                self.unsettled_bytes -= receipt.bytes
+                self.unsettled_bytes -= receipt.bytes_count
                 receipt.payload = b""
                 receipt._outcome = _SENT
                 if receipt._waiters is not None:

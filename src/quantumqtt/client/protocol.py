@@ -132,13 +132,13 @@ class Session(Generic[Sink]):
     """One client's protocol state, whatever connections it goes through."""
 
     def __init__(self, options: SessionOptions) -> None:
-        self.state = State.IDLE
-        self.level = LEVELS[options.version]
-        self.client_id = options.client_id
+        self.state: State = State.IDLE
+        self.level: int = LEVELS[options.version]
+        self.client_id: str = options.client_id
         self.capabilities: Capabilities | None = None
         self.subscriptions: dict[str, int] = {}
         self.routes: Routes[Sink] = Routes()
-        self.unrouted_total = 0
+        self.unrouted_total: int = 0
         self._options = options
         self._outbound = Outbound(
             queue_bytes_max=options.queue_bytes_max, aliases=options.topic_aliases
@@ -334,9 +334,9 @@ class Session(Generic[Sink]):
             return None
         what = f"publish to {receipt.topic!r}"
         # Topic, properties and payload, and at most 13 bytes of header, lengths and packet id.
-        if receipt.bytes + 13 > known.packet_bytes_max:
+        if receipt.bytes_count + 13 > known.packet_bytes_max:
             return PacketTooLarge(
-                f"{what}: {receipt.bytes} bytes, the server takes {known.packet_bytes_max}",
+                f"{what}: {receipt.bytes_count} bytes, the server takes {known.packet_bytes_max}",
                 "make the payload smaller",
                 ReasonCode.PACKET_TOO_LARGE,
             )

@@ -162,19 +162,19 @@ class Receipt(Pending[int]):
     at QoS 0 when the bytes left for the network, at QoS 1 with PUBACK, at QoS 2 with PUBCOMP.
     """
 
-    __slots__ = ("bytes", "flags", "packet_id", "payload", "properties", "released", "topic")
+    __slots__ = ("bytes_count", "flags", "packet_id", "payload", "properties", "released", "topic")
 
     def __init__(self, topic: str, payload: bytes, flags: int, properties: bytes) -> None:
         # Pending.__init__ written out: this runs per message.
         self._outcome = None
         self._waiters = None
-        self.topic = topic
-        self.payload = payload
-        self.flags = flags
-        self.properties = properties
-        self.bytes = len(topic) + len(payload) + len(properties)
-        self.packet_id = 0
-        self.released = False
+        self.topic: str = topic
+        self.payload: bytes = payload
+        self.flags: int = flags
+        self.properties: bytes = properties
+        self.bytes_count: int = len(topic) + len(payload) + len(properties)
+        self.packet_id: int = 0
+        self.released: bool = False
 
     @property
     def qos(self) -> int:
@@ -215,6 +215,6 @@ class Operation(Pending[tuple[int, ...]]):
 
     def __init__(self, filters: tuple[tuple[str, int], ...], *, is_subscribe: bool) -> None:
         super().__init__()
-        self.filters = filters
-        self.is_subscribe = is_subscribe
-        self.packet_id = 0
+        self.filters: tuple[tuple[str, int], ...] = filters
+        self.is_subscribe: bool = is_subscribe
+        self.packet_id: int = 0
