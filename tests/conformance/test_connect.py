@@ -35,6 +35,28 @@ def test_an_unknown_level_is_refused_and_closed(broker: Broker, level: int) -> N
 
 
 @pytest.mark.requirement("WIRE-03")
+@pytest.mark.parametrize(
+    ("name", "level", "answer"),
+    [
+        ("MQTT", 3, "20 02 00 01"),
+        ("MQIsdp", 5, "20 02 00 01"),
+        ("HTTP", 1, "20 02 00 01"),
+        ("MQTT", 6, "20 03 00 84 00"),
+        ("MQTT", 127, "20 03 00 84 00"),
+    ],
+)
+def test_the_past_hears_0x01_and_the_future_0x84(
+    broker: Broker, name: str, level: int, answer: str
+) -> None:
+    """The standard leaves the words to us; these are the ones a client is likely to know."""
+    assert broker.node is not None
+    peer = broker.raw_peer()
+    peer.send(packet(0x10, text(name), bytes([level, 2]), CONNECT_BODY_END))
+    peer.expect(answer)
+    peer.expect_closed()
+
+
+@pytest.mark.requirement("WIRE-03")
 @pytest.mark.clause("MQTT-3.1.2-1")
 @pytest.mark.parametrize(
     ("name", "level"), [("MQIsdp", 4), ("mqtt", 4), ("MQTTX", 5), ("", 4), ("HTTP", 1)]
@@ -73,7 +95,7 @@ def test_anything_before_connect_closes_without_a_word(broker: Broker, first: by
     peer.expect_closed()
 
 
-@pytest.mark.requirement("WIRE-11")
+@pytest.mark.requirement("WIRE-11", "WIRE-02")
 @pytest.mark.clause("MQTT-3.1.0-2")
 @pytest.mark.parametrize("version", Version)
 def test_a_second_connect_ends_the_connection(broker: Broker, version: Version) -> None:

@@ -1,8 +1,11 @@
 """Flow control and sizes: what the client says it takes, and what the broker says it takes."""
 
+import time
+
 import pytest
 
-from tests.conformance.conftest import Broker, StartBroker
+from quantumqtt.config import Limits
+from tests.conformance.conftest import Broker, StartBroker, our_broker
 from tests.harness import packets
 from tests.harness.packets import (
     Ack,
@@ -57,6 +60,19 @@ def test_a_keep_alive_above_the_ceiling_is_replaced_in_5(
     assert value(facts, Key.SERVER_KEEP_ALIVE) == 5
     facts = broker.peer(Version.V5).open("other", keep_alive_s=5).properties
     assert value(facts, Key.SERVER_KEEP_ALIVE) is None
+
+
+@pytest.mark.requirement("WIRE-12", "SES-29", "DP-31")
+@pytest.mark.clause("MQTT-3.2.2-21")
+def test_a_keep_alive_the_broker_imposes_is_the_one_that_counts() -> None:
+    """Half as much again, on the broker's clock; one shard will do for seven seconds."""
+    with our_broker(1, Limits(keep_alive_s_max=5)) as broker:
+        begun_at = time.monotonic()
+        imposed = broker.client(Version.V5, "imposed", keep_alive_s=0)
+        older = broker.client(Version.V311, "older", keep_alive_s=0)
+        imposed.expect_end(0x8D)
+        assert time.monotonic() - begun_at >= 7.5
+        older.ping()  # no word exists to impose it on 3.1.1
 
 
 @pytest.mark.requirement("QOS-10", "WIRE-12")

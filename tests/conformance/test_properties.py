@@ -101,7 +101,7 @@ def test_request_problem_information_0_hides_reason_strings(broker: Broker, aske
     peer.publish("nobody", qos=2)
 
 
-@pytest.mark.requirement("WIRE-02")
+@pytest.mark.requirement("WIRE-02", "WIRE-14")
 @pytest.mark.clause("MQTT-3.1.2-28")
 def test_response_information_is_not_sent_unasked(broker: Broker) -> None:
     connack = broker.peer(Version.V5).open("peer")

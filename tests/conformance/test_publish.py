@@ -14,7 +14,7 @@ each_qos = pytest.mark.parametrize("qos", [0, 1, 2])
 with_sessions = pytest.mark.parametrize("clean", [True, False], ids=["transient", "stored"])
 
 
-@pytest.mark.requirement("DP-26", "QOS-01", "QOS-20", "GEN-10")
+@pytest.mark.requirement("DP-26", "QOS-01", "QOS-20", "GEN-10", "DP-02")
 @pytest.mark.clause("MQTT-3.8.4-8", "MQTT-4.3.1-1", "MQTT-4.3.2-1", "MQTT-4.3.3-1")
 @each_version
 @each_qos

@@ -294,7 +294,7 @@ def test_an_exchange_that_began_is_finished_after_unsubscribe(broker: Broker, cl
     subscriber.acknowledge(message)
 
 
-@pytest.mark.requirement("SUB-09")
+@pytest.mark.requirement("SUB-09", "WIRE-04", "SUB-04")
 @each_version
 @with_sessions
 def test_the_subscription_after_the_last_is_refused(

@@ -53,7 +53,7 @@ def test_versions_take_over_from_each_other(broker: Broker) -> None:
         owner = newer
 
 
-@pytest.mark.requirement("SES-17", "SES-19", "SES-20")
+@pytest.mark.requirement("SES-17", "SES-19", "SES-20", "WIRE-11", "SES-15")
 @each_version
 def test_a_takeover_between_delivery_and_acknowledgement_repeats_the_message(
     broker: Broker, version: Version

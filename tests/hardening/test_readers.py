@@ -116,7 +116,7 @@ def test_a_publisher_to_others_never_waits_for_a_stopped_reader(broker: Broker) 
         assert reader.take().payload == b"%d" % number
 
 
-@pytest.mark.requirement("DP-30")
+@pytest.mark.requirement("DP-30", "DP-11")
 def test_a_stopped_reader_of_acknowledged_messages_is_the_one_that_ends(broker: Broker) -> None:
     """Its window and what waits behind it are bounded; beyond that it is cut, and nobody else."""
     stopped = broker.client(Version.V5, "stopped", properties=((packets.Key.RECEIVE_MAXIMUM, 1),))

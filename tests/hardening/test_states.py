@@ -67,7 +67,7 @@ each_version = pytest.mark.parametrize("version", Version, ids=lambda version: v
 
 
 @pytest.mark.hardening("every-state")
-@pytest.mark.requirement("WIRE-21", "DP-06", "DP-30")
+@pytest.mark.requirement("WIRE-21", "DP-06", "DP-30", "WIRE-01")
 @each_version
 @each_packet
 def test_before_connect_everything_else_is_the_end(
@@ -83,7 +83,7 @@ def test_before_connect_everything_else_is_the_end(
 
 
 @pytest.mark.hardening("every-state")
-@pytest.mark.requirement("WIRE-21", "DP-06", "DP-30")
+@pytest.mark.requirement("WIRE-21", "DP-06", "DP-30", "WIRE-01")
 @each_version
 @each_packet
 def test_a_connected_client_gets_the_answer_we_name(

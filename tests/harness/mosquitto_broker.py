@@ -11,7 +11,7 @@ from tests.harness.ports import LOOPBACK, free_port
 from tests.harness.waiting import wait_until
 from tools import system_packages
 
-DEADLINE_S: Final = 10.0
+DEADLINE_S: Final = 30.0
 
 
 class MosquittoBroker:

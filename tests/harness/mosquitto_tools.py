@@ -11,7 +11,7 @@ from typing import Final, Self
 from tests.harness.node_process import Lines
 from tests.harness.ports import LOOPBACK
 
-DEADLINE_S: Final = 10.0
+DEADLINE_S: Final = 30.0
 # Into a pipe, stdio would keep lines back until a whole block is full.
 _LINE_BUFFERED: Final = ("stdbuf", "-oL")
 

@@ -14,7 +14,8 @@ use quantumqtt_reactor::{
     Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Service, Then, Turn,
 };
 use quantumqtt_wire::{
-    AckKind, Packet, PacketType, PropertyBlock, Publish, QoS, ReasonCode, Version, decode, frame,
+    AckKind, DecodeError, Packet, PacketType, PropertyBlock, Publish, QoS, ReasonCode, Version,
+    decode, frame,
 };
 
 use crate::admission::Doors;
@@ -249,14 +250,15 @@ impl ShardService {
         &mut self,
         turn: &mut Turn<Self>,
         connection: &mut Connection,
-        error: quantumqtt_wire::DecodeError,
+        error: DecodeError,
     ) -> Then {
         if !matches!(connection.state, State::Fresh) {
             return close(turn, connection, error.into());
         }
-        if error.reason_code() == ReasonCode::UNSUPPORTED_PROTOCOL_VERSION {
+        if let DecodeError::UnsupportedVersion { level } = error {
             // Speak as 3.1.1 to whoever is older than 5, and as 5 to the future [MQTT-3.1.2-2].
-            connection.version = Version::V311;
+            let is_newer = level > Version::V5.level();
+            connection.version = if is_newer { Version::V5 } else { Version::V311 };
             return self.refuse(turn, connection, RefusalReason::UnsupportedVersion);
         }
         self.note_refusal(turn.now_ms(), connection, RefusalReason::Malformed);

@@ -171,6 +171,7 @@ impl<S: Service> fmt::Debug for Connections<S> {
 mod tests {
     use super::*;
 
+    // req: DP-05
     // req: DP-16
     #[test]
     fn ids_keep_their_three_parts_apart() {

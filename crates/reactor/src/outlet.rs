@@ -284,7 +284,9 @@ impl From<Overflow> for io::Error {
 mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsFd, AsRawFd};
+
+    use socket2::{Domain, Socket, Type};
 
     use super::*;
 
@@ -300,6 +302,7 @@ mod tests {
         Limits { connections_max: 1, out_bytes_soft: soft, out_bytes_max: max }
     }
 
+    // req: DP-13
     #[test]
     fn first_append_of_a_turn_flushes_and_others_ride_along() {
         let (ours, mut theirs) = pair();
@@ -314,6 +317,23 @@ mod tests {
         let mut heard = [0; 7];
         theirs.read_exact(&mut heard).unwrap();
         assert_eq!(&heard, b"one two");
+    }
+
+    // req: DP-12
+    #[test]
+    fn both_halves_of_a_wrapped_ring_leave_in_one_call() {
+        // Each call is one record here, and a record is read whole.
+        let (ours, mut theirs) = Socket::pair(Domain::UNIX, Type::SEQPACKET, None).unwrap();
+        let mut pool = BufferPool::default();
+        let mut ring = Ring::default();
+        ring.push(&[1; 4000], &mut pool);
+        ring.consume(3999, &mut pool);
+        ring.push(&[2; 200], &mut pool);
+        assert!(!ring.halves().1.is_empty());
+        assert_eq!(send_once(ours.as_fd(), &ring), Ok(201));
+        let mut heard = [0; 300];
+        assert_eq!(theirs.read(&mut heard).unwrap(), 201);
+        assert_eq!((heard[0], heard[1..201].iter().all(|&byte| byte == 2)), (1, true));
     }
 
     // req: DP-11

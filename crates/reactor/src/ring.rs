@@ -176,6 +176,7 @@ mod tests {
                 let seen: Vec<u8> = front.iter().chain(back).copied().collect();
                 prop_assert!(model.iter().eq(seen.iter()));
                 prop_assert!(ring.capacity() == 0 || ring.capacity().is_power_of_two());
+                prop_assert!(ring.capacity() == 0 || ring.capacity() >= RING_BYTES_MIN);
                 prop_assert!(!ring.is_empty() || ring.capacity() == 0);
             }
         }

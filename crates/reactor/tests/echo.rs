@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // a test may fail where it stands
 
+use std::collections::HashSet;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use quantumqtt_reactor::{
@@ -13,10 +14,76 @@ use quantumqtt_reactor::{
     ListenerSpec, Outlet, Reactor, ReactorSpec, Service, Then, Turn,
 };
 
-type Seen = Arc<Mutex<Vec<(u16, CloseCause)>>>;
+/// It ends a hang; it measures nothing, and a busy machine must not meet it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Lines of text. `bye` closes, `pause` stops reading, `wake` lets every paused one go on,
-/// anything else is echoed — by the next shard, to exercise writes from foreign threads.
+type Seen = Arc<Watch>;
+
+/// What the service was told, for the test to look at, and a way to hold a shard still.
+#[derive(Default)]
+struct Watch {
+    closed: Mutex<Vec<(u16, CloseCause)>>,
+    told: Mutex<Vec<Told>>,
+    turns: [AtomicUsize; 2],
+    hold: Mutex<Hold>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Hold {
+    #[default]
+    Free,
+    Held,
+    Released,
+}
+
+/// One call of the service: in which turn of its shard, and about whom.
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    turn: usize,
+    what: What,
+    id: ConnectionId,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Opened,
+    Bytes,
+    Mail,
+    Closed,
+}
+
+impl Watch {
+    fn tell(&self, shard: u16, what: What, id: ConnectionId) {
+        let turn = self.turns[usize::from(shard)].load(Ordering::Relaxed);
+        self.told.lock().unwrap().push(Told { turn, what, id });
+    }
+
+    fn told(&self, what: What) -> Vec<Told> {
+        self.told.lock().unwrap().iter().copied().filter(|told| told.what == what).collect()
+    }
+
+    /// Called by a shard: wait here until the test lets it go on.
+    fn hold(&self) {
+        *self.hold.lock().unwrap() = Hold::Held;
+        self.changed.notify_all();
+        self.wait_for(&Hold::Released);
+    }
+
+    fn wait_for(&self, wanted: &Hold) {
+        let hold = self.hold.lock().unwrap();
+        drop(self.changed.wait_while(hold, |hold| hold != wanted).unwrap());
+    }
+
+    fn release(&self) {
+        *self.hold.lock().unwrap() = Hold::Released;
+        self.changed.notify_all();
+    }
+}
+
+/// Lines of text. `bye` closes, `pause` stops reading, `wake` lets every paused one go on, `hold`
+/// holds its shard still until the test goes on, anything else is echoed — by the next shard, to
+/// exercise writes from foreign threads.
 struct Echo {
     closed: Seen,
     shards: u16,
@@ -31,7 +98,7 @@ struct Line {
 }
 
 enum Mail {
-    Say(Arc<Outlet<()>>, Vec<u8>),
+    Say(ConnectionId, Arc<Outlet<()>>, Vec<u8>),
     Wake,
 }
 
@@ -44,10 +111,14 @@ impl Service for Echo {
         if let Some(idle_ms) = self.idle_ms {
             turn.set_deadline(accepted.id, turn.now_ms() + idle_ms);
         }
+        assert_eq!(accepted.id.shard(), turn.shard());
+        self.closed.tell(turn.shard(), What::Opened, accepted.id);
         Line { id: accepted.id, outlet: accepted.outlet }
     }
 
     fn on_bytes(&mut self, turn: &mut Turn<Self>, line: &mut Line, bytes: &[u8]) -> Consumed {
+        assert_eq!(line.id.shard(), turn.shard(), "only its owner reads a connection");
+        self.closed.tell(turn.shard(), What::Bytes, line.id);
         let mut used = 0;
         while let Some(end) = bytes[used..].iter().position(|&byte| byte == b'\n') {
             let text = &bytes[used..=used + end];
@@ -57,13 +128,15 @@ impl Service for Echo {
                     turn.write(&line.outlet, |out| out.push(b"bye\n")).unwrap();
                     return Consumed { bytes: used, then: Then::Close(CloseCause::Service(7)) };
                 }
+                b"hold\n" => self.closed.hold(),
                 b"pause\n" => {
                     return Consumed { bytes: used, then: Then::Pause };
                 }
                 b"wake\n" => (0..self.shards).for_each(|shard| turn.post(shard, Mail::Wake)),
                 _ => {
                     let next = (turn.shard() + 1) % self.shards;
-                    turn.post(next, Mail::Say(Arc::clone(&line.outlet), text.to_vec()));
+                    let outlet = Arc::clone(&line.outlet);
+                    turn.post(next, Mail::Say(line.id, outlet, text.to_vec()));
                 }
             }
         }
@@ -80,7 +153,10 @@ impl Service for Echo {
 
     fn on_mail(&mut self, turn: &mut Turn<Self>, lines: &mut Connections<Self>, mail: Mail) {
         match mail {
-            Mail::Say(outlet, text) => self.owed.push((outlet, text)),
+            Mail::Say(id, outlet, text) => {
+                self.closed.tell(turn.shard(), What::Mail, id);
+                self.owed.push((outlet, text));
+            }
             Mail::Wake => lines.iter_mut().for_each(|(id, _)| turn.resume_reads(id)),
         }
     }
@@ -89,6 +165,7 @@ impl Service for Echo {
         for (outlet, text) in self.owed.drain(..) {
             turn.write(&outlet, |out| out.push(&text)).unwrap();
         }
+        self.closed.turns[usize::from(turn.shard())].fetch_add(1, Ordering::Relaxed);
     }
 
     fn on_drain(&mut self, turn: &mut Turn<Self>, lines: &mut Connections<Self>) {
@@ -100,7 +177,8 @@ impl Service for Echo {
 
     fn on_closed(&mut self, turn: &mut Turn<Self>, line: Line, cause: CloseCause) {
         assert_eq!(line.id.shard(), turn.shard(), "a connection dies where it lived");
-        self.closed.lock().unwrap().push((turn.shard(), cause));
+        self.closed.tell(turn.shard(), What::Closed, line.id);
+        self.closed.closed.lock().unwrap().push((turn.shard(), cause));
     }
 
     fn next_wake_ms(&self) -> Option<u64> {
@@ -143,7 +221,7 @@ impl World {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
 }
@@ -160,9 +238,9 @@ fn expect_end(stream: &mut TcpStream) {
 
 /// Waits for what other threads are about to do; the suite's time-out ends a wait in vain.
 fn wait_until(condition: impl Fn() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(10);
+    let ends_at = Instant::now() + PATIENCE;
     while !condition() {
-        assert!(Instant::now() < patience, "it never happened");
+        assert!(Instant::now() < ends_at, "it never happened");
         std::thread::yield_now();
     }
 }
@@ -178,7 +256,7 @@ fn sockets_rotate_over_shards() {
         expect_end(&mut stream);
     }
     let closed_on = |shard| {
-        let closed = world.closed.lock().unwrap();
+        let closed = world.closed.closed.lock().unwrap();
         closed.iter().filter(|(at, _)| *at == shard).count()
     };
     // The peer sees the end a moment before the service hears of it.
@@ -186,6 +264,78 @@ fn sockets_rotate_over_shards() {
     assert_eq!((closed_on(0), closed_on(1)), (5, 5));
 }
 
+// req: DP-01
+//
+#[test]
+fn a_flood_of_newcomers_does_not_starve_a_client_that_speaks() {
+    let world = start(1, 1_000, None);
+    let (mut holder, mut steady) = (world.connect(), world.connect());
+    holder.write_all(b"hold\n").unwrap();
+    world.closed.wait_for(&Hold::Held);
+    // All of this is there before the shard looks again.
+    let flood: Vec<TcpStream> = (0..100).map(|_| world.connect()).collect();
+    steady.write_all(b"here\n").unwrap();
+    world.closed.release();
+    expect(&mut steady, b"here\n");
+    wait_until(|| world.closed.told(What::Opened).len() == 2 + flood.len());
+    let speaker = world.closed.told(What::Bytes)[1];
+    let at_once = |told: &&Told| told.turn == speaker.turn;
+    let came_first = world.closed.told(What::Opened).iter().filter(at_once).count();
+    assert!(0 < came_first && came_first < flood.len(), "{came_first} newcomers in one turn");
+}
+
+// req: DP-02
+// req: DP-03
+// req: DP-04
+//
+#[test]
+fn a_turn_serves_everything_that_is_due() {
+    let world = start(1, 1_000, None);
+    let mut holder = world.connect();
+    let mut speakers: Vec<TcpStream> = (0..20).map(|_| world.connect()).collect();
+    let leaver = world.connect();
+    wait_until(|| world.closed.told(What::Opened).len() == 22);
+    holder.write_all(b"mail\nhold\n").unwrap();
+    world.closed.wait_for(&Hold::Held);
+    for speaker in &mut speakers {
+        speaker.write_all(b"hello\n").unwrap();
+    }
+    drop(leaver);
+    let newcomers: Vec<TcpStream> = (0..5).map(|_| world.connect()).collect();
+    world.closed.release();
+    expect(&mut holder, b"mail\n");
+    speakers.iter_mut().for_each(|speaker| expect(speaker, b"hello\n"));
+    wait_until(|| world.closed.told(What::Opened).len() == 22 + newcomers.len());
+    let held = world.closed.told(What::Bytes)[0].turn;
+    let in_turn =
+        |turn, what| world.closed.told(what).iter().filter(|told| told.turn == turn).count();
+    assert_eq!(in_turn(held + 1, What::Opened), newcomers.len());
+    assert_eq!(in_turn(held + 1, What::Mail), 1);
+    assert_eq!(in_turn(held + 1, What::Bytes), speakers.len());
+    // What is over is let go behind the service's turn end, where turns are counted.
+    assert_eq!(in_turn(held + 2, What::Closed), 1);
+}
+
+// req: DP-16
+#[test]
+fn no_two_connections_of_a_process_share_an_id() {
+    let world = start(2, 1_000, None);
+    for _ in 0..20 {
+        // Slots are used again and again; some of them while their neighbours live on.
+        let mut streams: Vec<TcpStream> = (0..10).map(|_| world.connect()).collect();
+        for stream in streams.iter_mut().take(7) {
+            stream.write_all(b"bye\n").unwrap();
+            expect(stream, b"bye\n");
+            expect_end(stream);
+        }
+    }
+    wait_until(|| world.closed.told(What::Opened).len() == 200);
+    let ids: HashSet<u64> =
+        world.closed.told(What::Opened).iter().map(|told| told.id.to_bits()).collect();
+    assert_eq!(ids.len(), 200);
+}
+
+// req: DP-05
 #[test]
 fn split_and_joined_lines_come_back_through_another_shard() {
     let world = start(2, 100, None);
@@ -219,7 +369,7 @@ fn paused_connection_keeps_its_bytes_and_goes_on() {
     quiet.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let silence = quiet.read(&mut [0; 16]).unwrap_err().kind();
     assert!(matches!(silence, ErrorKind::WouldBlock | ErrorKind::TimedOut));
-    quiet.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    quiet.set_read_timeout(Some(PATIENCE)).unwrap();
     other.write_all(b"wake\n").unwrap();
     expect(&mut quiet, b"later\n");
 }
@@ -239,12 +389,12 @@ fn drain_says_goodbye_and_ends_in_time() {
             expect_end(&mut stream);
         }
     });
-    assert!(world.reactor.drain(Duration::from_secs(10)));
+    assert!(world.reactor.drain(PATIENCE));
     reading.join().unwrap();
     assert!(TcpStream::connect(world.address()).is_err(), "nobody listens any more");
     world.reactor.stop();
     assert_eq!(world.reactor.totals().connections, 0);
-    assert_eq!(world.closed.lock().unwrap().len(), 6);
+    assert_eq!(world.closed.closed.lock().unwrap().len(), 6);
 }
 
 #[test]
@@ -265,8 +415,8 @@ fn deadline_closes_a_silent_connection() {
     let world = start(1, 10, Some(200));
     let mut silent = world.connect();
     expect_end(&mut silent);
-    wait_until(|| !world.closed.lock().unwrap().is_empty());
-    assert_eq!(*world.closed.lock().unwrap(), [(0, CloseCause::Service(9))]);
+    wait_until(|| !world.closed.closed.lock().unwrap().is_empty());
+    assert_eq!(*world.closed.closed.lock().unwrap(), [(0, CloseCause::Service(9))]);
 }
 
 #[test]

@@ -386,6 +386,7 @@ mod tests {
     }
 
     proptest! {
+        // req: RET-03
         // req: SUB-02
         // req: SUB-03
         #[test]

@@ -181,6 +181,7 @@ fn may_end_early(version: Version, packet_type: PacketType) -> bool {
     }
 }
 
+// req: WIRE-15
 #[test]
 fn every_rejection_names_its_clause_and_can_be_told() {
     for vector in golden::vectors() {

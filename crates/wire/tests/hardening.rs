@@ -73,6 +73,7 @@ fn the_counter_sees_allocations() {
     assert_eq!((grown.len(), count), (100, 1));
 }
 
+// req: WIRE-07
 #[test]
 fn decoding_publish_and_acks_allocates_nothing() {
     let mut block = PropertyBlock::new();
@@ -88,6 +89,7 @@ fn decoding_publish_and_acks_allocates_nothing() {
     assert_eq!(count, 0);
 }
 
+// req: WIRE-07
 #[test]
 fn topic_and_payload_point_into_the_received_bytes() {
     let bytes = publish_with("a/b", &PropertyBlock::new(), b"payload");

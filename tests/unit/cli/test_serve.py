@@ -103,7 +103,7 @@ def test_a_second_signal_ends_at_once_while_a_client_holds_up_the_drain() -> Non
     with NodeProcess() as node, RawPeer("127.0.0.1", node.port) as sleeper:
         sleeper.send(connect_packet("sleeper"), packet(0x82, "00 01", text("big"), "00"))
         sleeper.expect(CONNACK_V311, "90 03 00 01 00")
-        with RawPeer("127.0.0.1", node.port) as speaker:
+        with RawPeer("127.0.0.1", node.port, deadline_s=2.0) as speaker:
             speaker.send(connect_packet("speaker"))
             speaker.expect(CONNACK_V311)
             publish = packet(0x30, text("big"), bytes(1 << 20))
@@ -263,6 +263,8 @@ def test_every_mistake_of_flags_and_environment_is_told_at_once() -> None:
         (["--listen", "tls://127.0.0.1:8883"], "not in this release", "tcp://"),
         (["--listen", "tcp://192.0.2.1:1883"], "192.0.2.1:1883", "address"),
         (["--config", "/nowhere/broker.toml"], "cannot be read", "check the path"),
+        # Nobody may write there, root included.
+        (["--data", "/proc/nowhere"], "/proc/nowhere cannot be used", "right to write there"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_remedy(

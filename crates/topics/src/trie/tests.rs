@@ -137,6 +137,7 @@ proptest! {
         prop_assert_eq!((trie.node_count(), trie.len(), trie.group_count()), (0, 0, 0));
     }
 
+    // req: DP-21
     // req: SUB-08
     #[test]
     fn a_subscribers_matches_stand_together(
@@ -249,6 +250,7 @@ fn serving_a_group_is_no_change_of_subscriptions() {
     assert_eq!(trie.generation(), generation);
 }
 
+// req: DP-22
 // req: SUB-01
 #[test]
 fn warm_buffers_are_used_again() {
