@@ -2,12 +2,13 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tools.setup import HOUSE, Setup, base_python
+from tools.setup import HOUSE, Setup, base_python, setup_lock
 from tools.steps import Progress
 
 SCRIPTS = ("start", "check", ".ci/run", "tools/door")
@@ -86,6 +87,35 @@ def test_set_up_of_this_tree_is_fresh_and_a_second_run_builds_nothing(tmp_path: 
     assert ["locked", "packages", "fresh"] in lines
     again = run_door("start", "--setup-only", folder=tmp_path)
     assert "none, fresh" in again.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("door", ["start", "check"])
+def test_a_signal_in_the_middle_of_set_up_leaves_nothing_to_trip_over(
+    tmp_path: Path, door: str, number: signal.Signals
+) -> None:
+    house = tmp_path / "house"
+    shutil.copytree(HOUSE / "tools", house / "tools")
+    for name in (door, "Cargo.toml", "pyproject.toml", "uv.lock"):
+        shutil.copy(HOUSE / name, house)
+    process = subprocess.Popen(
+        [house / door, *(["--setup-only"] if door == "start" else [])],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if "Python environment" in line)
+    assert "…" in line, "it has begun and is not done"
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert ("the next run goes on from here" in said) is (number == signal.SIGINT)
+    assert not Setup(house, Progress(tmp_path)).is_fresh()
+    assert not list(house.glob(".venv/quantumqtt-*")), "what is half made has no stamp"
+    with setup_lock(house):
+        pass  # nobody holds it any more
 
 
 def test_unknown_argument_of_check_is_refused_before_anything_runs() -> None:

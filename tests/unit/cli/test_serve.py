@@ -258,6 +258,7 @@ def test_every_mistake_of_flags_and_environment_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint", "remedy"),
     [
+        (["--durability", "group"], "does not exist in this release", "memory"),
         (["--durability", "strict"], "does not exist in this release", "memory"),
         (["--profile", "production"], "is plaintext", "embedded"),
         (["--listen", "tls://127.0.0.1:8883"], "not in this release", "tcp://"),
