@@ -14,6 +14,7 @@ from quantumqtt.client.publishing import Outgoing
 from quantumqtt.client.receipts import Operation, Receipt
 from quantumqtt.client.streams import Delivery, Stream
 from quantumqtt.client.sync import Subscription, SyncClient, Token
+from quantumqtt.client.transports import tls_context
 
 __all__ = [
     "Authenticator",
@@ -32,4 +33,5 @@ __all__ = [
     "SyncClient",
     "Token",
     "Will",
+    "tls_context",
 ]

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Final, Literal, Self, TypeVar
 
 from quantumqtt._core import Message
@@ -22,16 +22,17 @@ from quantumqtt.client.filters import RetainHandling, options_byte, with_options
 from quantumqtt.client.inbox import QUEUE_COUNT_MAX, Inbox, Overflow
 from quantumqtt.client.options import (
     Authenticator,
-    Endpoint,
     Payload,
     SessionOptions,
     TransportOptions,
     Version,
     Will,
+    endpoints_of,
     new_client_id,
     payload_bytes,
 )
 from quantumqtt.client.protocol import Capabilities, Connected
+from quantumqtt.client.proxies import Proxy
 from quantumqtt.client.publishing import Press, PublishInterceptor
 from quantumqtt.client.receipts import Operation, Pending, Receipt
 from quantumqtt.client.workers import Worker
@@ -240,7 +241,7 @@ class SyncClient:
 
     def __init__(
         self,
-        url: str = "mqtt://localhost",
+        url: str | Sequence[str] = "mqtt://localhost",
         *,
         client_id: str = "",
         user_name: str | None = None,
@@ -252,6 +253,8 @@ class SyncClient:
         will: Will | None = None,
         tls: ssl.SSLContext | None = None,
         tls_server_name: str | None = None,
+        proxy: str | None = None,
+        websocket_headers: Mapping[str, str] | None = None,
         authenticator: Authenticator | None = None,
         connect_timeout_s: float = 10.0,
         reconnect: Backoff | None = Backoff(),  # noqa: B008 - frozen
@@ -275,15 +278,16 @@ class SyncClient:
             LocalProtocolError: An argument breaks MQTT.
             ValueError: An argument makes no sense; names it.
         """
-        endpoint = Endpoint.parse(url)
-        secret = password if password is not None else endpoint.password
+        endpoints = endpoints_of(url)
+        named = next((one for one in endpoints if one.user_name is not None), endpoints[0])
+        secret = password if password is not None else named.password
         self._new_lock = new_lock or _new_lock
         driver_lock: Callable[[str], Lock] = self._new_lock
         self._driver = Driver(
             SessionOptions(
                 client_id=client_id or new_client_id(),
                 version=version,
-                user_name=user_name if user_name is not None else endpoint.user_name,
+                user_name=user_name if user_name is not None else named.user_name,
                 password=payload_bytes(secret) if secret is not None else None,
                 keep_alive_s=keep_alive_s,
                 clean_start=clean_start,
@@ -299,12 +303,13 @@ class SyncClient:
                 topic_aliases=topic_aliases,
             ),
             TransportOptions(
-                endpoint=endpoint,
+                endpoints=endpoints,
                 tls=tls,
                 tls_server_name=tls_server_name,
+                proxy=Proxy.parse(proxy) if proxy is not None else None,
+                websocket_headers=dict(websocket_headers or {}),
                 connect_timeout_s=connect_timeout_s,
                 reconnect=reconnect,
-                on_redirect=on_redirect,
             ),
             self,
             receive_interceptors=receive_interceptors,
@@ -315,6 +320,7 @@ class SyncClient:
         self._token_worker = Worker("quantumqtt tokens")
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
+        self._on_redirect = on_redirect
         self._make = Press(publish_interceptors, self._new_token).make
         self._subscriptions: list[Subscription] = []
         self._state_lock = threading.Lock()
@@ -543,6 +549,24 @@ class SyncClient:
         callback = self._on_disconnected
         if callback is not None:
             self._disconnected_worker.post(lambda: callback(error))
+
+    async def on_redirect(self, server_reference: str | None) -> str | None:
+        """Ask the application where to go, on the thread that also tells it of losses."""
+        decide = self._on_redirect
+        if decide is None:
+            return None
+        decided: Pending[str | None] = Pending()
+
+        def ask() -> None:
+            try:
+                url = decide(server_reference)
+            except Exception as error:
+                decided._settle(None, error)
+            else:
+                decided._settle(url)
+
+        self._disconnected_worker.post(ask)
+        return await decided
 
 
 def _new_lock(_name: str) -> threading.Lock:
