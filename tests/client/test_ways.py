@@ -55,7 +55,7 @@ def listens(port: int) -> bool:
 
 
 def pass_messages(client: SyncClient) -> None:
-    topic, large = uuid4().hex, bytes(range(256)) * 1000
+    topic, large = uuid4().hex, bytes(range(256)) * 40
     with client:
         subscription = client.subscribe(topic, qos=1)
         subscription.ready.wait(DEADLINE_S)

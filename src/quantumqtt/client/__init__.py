@@ -12,6 +12,7 @@ from quantumqtt.client.options import Authenticator, Will
 from quantumqtt.client.protocol import Capabilities, Connected
 from quantumqtt.client.publishing import Outgoing
 from quantumqtt.client.receipts import Operation, Receipt
+from quantumqtt.client.store import FileStore, Store
 from quantumqtt.client.streams import Delivery, Stream
 from quantumqtt.client.sync import Subscription, SyncClient, Token
 from quantumqtt.client.transports import tls_context
@@ -23,11 +24,13 @@ __all__ = [
     "Client",
     "Connected",
     "Delivery",
+    "FileStore",
     "Message",
     "Operation",
     "Outgoing",
     "Receipt",
     "Statistics",
+    "Store",
     "Stream",
     "Subscription",
     "SyncClient",

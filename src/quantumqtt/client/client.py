@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import itertools
 import logging
+import os
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Self, overload
@@ -28,6 +29,7 @@ from quantumqtt.client.protocol import Capabilities, Connected
 from quantumqtt.client.proxies import Proxy
 from quantumqtt.client.publishing import Press, PublishInterceptor
 from quantumqtt.client.receipts import Receipt
+from quantumqtt.client.store import FileStore, Store
 from quantumqtt.client.streams import Delivery, Stream
 from quantumqtt.errors import PublishQueueFull, QuantuMQTTError, ResponseTimeout
 from quantumqtt.mqtt.properties import UserProperties
@@ -70,6 +72,7 @@ class Client:
         tls_server_name: str | None = None,
         proxy: str | None = None,
         websocket_headers: Mapping[str, str] | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
         authenticator: Authenticator | None = None,
         connect_timeout_s: float = 10.0,
         reconnect: Backoff | None = Backoff(),  # noqa: B008 - frozen
@@ -107,6 +110,9 @@ class Client:
             tls_server_name: The name in the server's certificate, if not the host.
             proxy: `socks5://host:1080` or `http://host:3128` (CONNECT), with credentials if needed.
             websocket_headers: Go with the request of a WebSocket: cookies, tokens.
+            store: A file (or a store of your own) in which accepted QoS 1 and 2 publishes, received
+                QoS 2 ids and subscriptions survive a crash; the session is then kept for good, and
+                the client id is the store's, unless you give one.
             authenticator: Enhanced authentication, see `quantumqtt.client.auth`.
             connect_timeout_s: How long one attempt may take, until the server's answer.
             reconnect: When to try again; None never does.
@@ -149,6 +155,7 @@ class Client:
                 queue_bytes_max=queue_bytes_max,
                 topic_alias_maximum=topic_alias_maximum,
                 topic_aliases=topic_aliases,
+                is_stored=store is not None,
                 request_response_information=False,
             ),
             TransportOptions(
@@ -162,6 +169,8 @@ class Client:
             ),
             self,
             receive_interceptors=receive_interceptors,
+            store=FileStore(store) if isinstance(store, str | os.PathLike) else store,
+            is_named=bool(client_id),
         )
         self._make = Press(publish_interceptors).make
         self._accept = self._driver.publish
@@ -226,6 +235,14 @@ class Client:
     def capabilities(self) -> Capabilities | None:
         """What the server can do; None before the first connection."""
         return self._driver.capabilities
+
+    @property
+    def recovered(self) -> tuple[Receipt, ...]:
+        """Publishes that an earlier process left in the store; known once we are connected.
+
+        They are sent by themselves; ask them, or await them, for what became of them.
+        """
+        return self._driver.recovered
 
     def statistics(self) -> Statistics:
         """Take a snapshot of counters."""

@@ -19,9 +19,11 @@ import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from quantumqtt._core import Message
+from quantumqtt.client.commits import Commits
 from quantumqtt.client.options import Authenticator, Endpoint, SessionOptions, TransportOptions
 from quantumqtt.client.protocol import (
     Capabilities,
@@ -33,6 +35,7 @@ from quantumqtt.client.protocol import (
     State,
 )
 from quantumqtt.client.receipts import Operation, Pending, Receipt
+from quantumqtt.client.store import Store
 from quantumqtt.client.transports import open_transport, race
 from quantumqtt.errors import (
     ClientClosed,
@@ -42,11 +45,14 @@ from quantumqtt.errors import (
     QuantuMQTTError,
     Refused,
     ServerRedirect,
+    StillStored,
+    StorageError,
 )
 from quantumqtt.mqtt import ReasonCode
 
 _LOG: Final = logging.getLogger(__name__)
 _WRITE_BUFFER_BYTES: Final = 256 * 1024
+_NO_RECORDS: Final[tuple[list[bytes], list[Receipt]]] = ([], [])
 # Redirects in a row, without a connection in between, that we follow when we are told to.
 _REDIRECTS_MAX: Final = 8
 # How long our last words may take to leave for a peer that may not be reading any more.
@@ -149,6 +155,9 @@ class Driver:
         *,
         receive_interceptors: Sequence[Callable[[Message], None]] = (),
         new_lock: Callable[[str], Lock] = _new_lock,
+        store: Store | None = None,
+        is_named: bool = True,
+        new_receipt: Callable[[str, bytes, int, bytes], Receipt] = Receipt,
     ) -> None:
         self._connection_lock = new_lock("connection")
         self._lock = new_lock("session")
@@ -159,6 +168,10 @@ class Driver:
         self._observer = observer
         self._receive_interceptors = tuple(receive_interceptors)
         self._dice = random.Random()
+        self._commits = Commits(store, self._on_store_failed) if store is not None else None
+        self._is_named = is_named
+        self._new_receipt = new_receipt
+        self.recovered: tuple[Receipt, ...] = ()
         # Owned by the loop's thread.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -167,6 +180,8 @@ class Driver:
         self._end_error: QuantuMQTTError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pausing: set[int] = set()
+        self._awake = asyncio.Event()
+        self._store_error: QuantuMQTTError | None = None
         self._first: Pending[Connected] = Pending()
         # Under the connection lock.
         self._is_connected = False
@@ -192,6 +207,7 @@ class Driver:
     async def stop(self, *, drain_s: float, session_expiry_s: int | None = None) -> None:
         """Say goodbye and end; every promise is kept or fails. Idempotent."""
         if self._is_closed:
+            await self._close_store()
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
@@ -203,13 +219,45 @@ class Driver:
             self._session.disconnect(session_expiry_s=session_expiry_s)
         if was_open and self._transport is not None:
             self._flush()
+            if self._commits is not None:
+                await self._commits.idle()
             self._transport.close()
             if task is not None:
                 await asyncio.wait([task], timeout=self._options.connect_timeout_s)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        if self._commits is not None:
+            await self._commits.idle()
         self._end(ClientClosed("the client was closed", "open another one"))
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        if self._commits is not None:
+            await self._commits.close()
+
+    def _on_store_failed(self, error: QuantuMQTTError) -> None:
+        """What the broker knows and what a crash would leave must not drift apart: end."""
+        self._store_error = error
+        self._awake.set()
+        if self._transport is not None:
+            self._hang_up(error)
+
+    async def _open_store(self) -> None:
+        """Go on where an earlier process was.
+
+        Raises:
+            StorageError: The store cannot be read, is in use, or is another client's.
+        """
+        if self._commits is None:
+            return
+        contents = await self._commits.open(self.client_id, is_fixed=self._is_named)
+        with self._lock:
+            receipts = self._session.restore(contents, self._new_receipt)
+        self.recovered = tuple(receipts)
+        for receipt in receipts:
+            receipt._add_waiter(partial(_report_recovered, receipt))
+        self._act()
 
     async def _drain(self) -> None:
         while self.connected:
@@ -235,14 +283,25 @@ class Driver:
 
     async def _run(self) -> None:
         try:
-            await self._keep_connected()
-        except Exception as error:
+            await self._open_store()
+            error = await self._keep_connected()
+        except StorageError as failed:
+            error = failed
+        except Exception as failure:
             _LOG.exception("the client's own task failed")
-            bug = InternalError(f"the client failed: {error!r}", "please report this")
-            self._set_connected(error=bug)
-            self._give_up(bug)
+            error = InternalError(f"the client failed: {failure!r}", "please report this")
+        if self._is_closed:
+            return
+        self._set_connected(error=error)
+        if self._commits is not None:
+            await self._commits.idle()
+        self._end(error)
+        if not self._first.done():
+            self._first._settle(None, error)
+        await self._close_store()
 
-    async def _keep_connected(self) -> None:
+    async def _keep_connected(self) -> QuantuMQTTError:
+        """Connect again and again; returns why there will be no other time."""
         attempt = 0
         while True:
             connections_before = self._connections_total
@@ -250,7 +309,8 @@ class Driver:
             was_open = self._connections_total > connections_before
             if self._is_closed:
                 self._set_connected(error=error)
-                return
+                return error
+            error = self._store_error or error
             if not was_open and self._may_fall_back(error):
                 continue
             attempt = 1 if was_open else attempt + 1
@@ -264,14 +324,17 @@ class Driver:
             if was_open:
                 self._observer.on_disconnected(error, final=delay_s is None)
             if delay_s is None or not (self._first.done() or follows):
-                self._give_up(error)
-                return
-            await asyncio.sleep(delay_s)
+                return error
+            await self._pause(delay_s)
+            if self._store_error is not None:
+                return self._store_error
 
-    def _give_up(self, error: QuantuMQTTError) -> None:
-        self._end(error)
-        if not self._first.done():
-            self._first._settle(None, error)
+    async def _pause(self, delay_s: float) -> None:
+        """Wait before the next attempt; a store that fails ends the wait."""
+        self._awake.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._awake.wait()
 
     def _may_fall_back(self, error: QuantuMQTTError) -> bool:
         is_about_version = isinstance(error, ConnectionLost) or (
@@ -412,22 +475,28 @@ class Driver:
 
     def _act(self) -> None:
         """Fetch under the lock what the session has to say, and do it without."""
-        loop = self._loop
-        assert loop is not None, "only a started driver acts"
+        loop, commits = self._loop, self._commits
         session = self._session
         with self._lock:
             self._flush_due = False
-            output = session.take_output(loop.time())
+            output = session.take_output(loop.time() if loop is not None else 0.0)
             events = session.take_events()
             deliveries = session.take_deliveries()
             settled = session.take_settled()
+            records, accepted = session.take_records() if commits is not None else _NO_RECORDS
             progress: list[Pending[None]] = []
             if self._progress and session.unsettled_bytes < self._progress_from:
                 progress, self._progress = self._progress, progress
             if self._is_closed and self._progress:
                 progress, self._progress = [*progress, *self._progress], []
-        if output and self._transport is not None:
-            self._transport.write(output)
+        transport = self._transport
+        if commits is not None:
+            leaving = (transport, output) if output and transport is not None else None
+            commits.put(records, accepted, leaving)
+            if commits.wants_rewrite(session.unsettled_bytes):
+                self._rewrite_store(commits)
+        elif output and transport is not None:
+            transport.write(output)
         for sinks, messages in deliveries:
             if self._receive_interceptors:
                 self._intercept(messages)
@@ -439,6 +508,11 @@ class Driver:
             waiting._settle(None)
         for event in events:
             self._on_event(event)
+
+    def _rewrite_store(self, commits: Commits) -> None:
+        with self._lock:
+            records, accepted = self._session.snapshot()
+        commits.replace(records, accepted)
 
     def _intercept(self, messages: list[Message]) -> None:
         for message in messages:
@@ -455,6 +529,8 @@ class Driver:
                 self._transport.pause_reading()
             if self._opened is not None and not self._opened.done():
                 self._opened.set_result(None)
+            if event.session_lost:
+                _LOG.warning("the server has lost the session of client %r", self.client_id)
             self._tick()
             if not self._first.done():
                 self._first._settle(event)
@@ -666,6 +742,13 @@ class Driver:
             loop.call_soon_threadsafe(self._flush)
         except RuntimeError as error:
             raise _closed() from error
+
+
+def _report_recovered(receipt: Receipt) -> None:
+    """Nobody may be there to ask what became of a publish of an earlier process."""
+    error = receipt.exception()
+    if error is not None and not isinstance(error, StillStored):
+        _LOG.warning("a publish of an earlier process failed: %s", error)
 
 
 def _closed() -> ClientClosed:

@@ -221,6 +221,7 @@ class SessionOptions:
     topic_alias_maximum: int = 0
     topic_aliases: bool = False
     request_response_information: bool = False
+    is_stored: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no connection could ever use."""
@@ -247,7 +248,7 @@ class SessionOptions:
     @property
     def resumes(self) -> bool:
         """Whether the session is to outlive this client."""
-        return not self.clean_start or bool(self.session_expiry_s)
+        return not self.clean_start or bool(self.session_expiry_s) or self.is_stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ the loop's nor the caller's, one per subscription unless more were asked for. Lo
 
 import asyncio
 import logging
+import os
 import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from quantumqtt.client.protocol import Capabilities, Connected
 from quantumqtt.client.proxies import Proxy
 from quantumqtt.client.publishing import Press, PublishInterceptor
 from quantumqtt.client.receipts import Operation, Pending, Receipt
+from quantumqtt.client.store import FileStore, Store
 from quantumqtt.client.workers import Worker
 from quantumqtt.errors import ClientClosed, PublishQueueFull, QuantuMQTTError
 from quantumqtt.mqtt.properties import UserProperties
@@ -255,6 +257,7 @@ class SyncClient:
         tls_server_name: str | None = None,
         proxy: str | None = None,
         websocket_headers: Mapping[str, str] | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
         authenticator: Authenticator | None = None,
         connect_timeout_s: float = 10.0,
         reconnect: Backoff | None = Backoff(),  # noqa: B008 - frozen
@@ -282,6 +285,9 @@ class SyncClient:
         named = next((one for one in endpoints if one.user_name is not None), endpoints[0])
         secret = password if password is not None else named.password
         self._new_lock = new_lock or _new_lock
+        self._connected_worker = Worker("quantumqtt on_connected")
+        self._disconnected_worker = Worker("quantumqtt on_disconnected")
+        self._token_worker = Worker("quantumqtt tokens")
         driver_lock: Callable[[str], Lock] = self._new_lock
         self._driver = Driver(
             SessionOptions(
@@ -301,6 +307,7 @@ class SyncClient:
                 queue_bytes_max=queue_bytes_max,
                 topic_alias_maximum=topic_alias_maximum,
                 topic_aliases=topic_aliases,
+                is_stored=store is not None,
             ),
             TransportOptions(
                 endpoints=endpoints,
@@ -313,11 +320,11 @@ class SyncClient:
             ),
             self,
             receive_interceptors=receive_interceptors,
+            store=FileStore(store) if isinstance(store, str | os.PathLike) else store,
+            is_named=bool(client_id),
             new_lock=driver_lock,
+            new_receipt=self._new_token,
         )
-        self._connected_worker = Worker("quantumqtt on_connected")
-        self._disconnected_worker = Worker("quantumqtt on_disconnected")
-        self._token_worker = Worker("quantumqtt tokens")
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
         self._on_redirect = on_redirect
@@ -391,8 +398,15 @@ class SyncClient:
             loop, thread = self._loop, self._thread
         if was_closed:
             return
-        if loop is not None and thread is not None:
-            self._on_loop(self._driver.stop(drain_s=drain_s, session_expiry_s=session_expiry_s))
+        stopping = self._driver.stop(drain_s=drain_s, session_expiry_s=session_expiry_s)
+        if loop is None or thread is None:
+            # Never connected, but promises may have been made. A loop may run in this thread, so
+            # the stop gets a thread of its own.
+            stopper = threading.Thread(target=asyncio.run, args=(stopping,), name="quantumqtt stop")
+            stopper.start()
+            stopper.join()
+        else:
+            self._on_loop(stopping)
             loop.call_soon_threadsafe(loop.stop)
             thread.join(_JOIN_S)
         for subscription in self._subscriptions:
@@ -420,6 +434,11 @@ class SyncClient:
     def capabilities(self) -> Capabilities | None:
         """What the server can do; None before the first connection."""
         return self._driver.capabilities
+
+    @property
+    def recovered(self) -> tuple[Receipt, ...]:
+        """Publishes that an earlier process left in the store, as tokens; see `Client.recovered`."""
+        return self._driver.recovered
 
     def statistics(self) -> Statistics:
         """Take a snapshot of counters."""
