@@ -61,7 +61,7 @@ class WebSocket:
     ) -> None:
         """Plan a request; `nonce` is 16 random bytes, `new_mask` makes 4 for every frame."""
         check_headers(headers)
-        self.is_open = False
+        self.is_open: bool = False
         self._host = host
         self._path = path
         self._headers = headers
