@@ -8,6 +8,7 @@ import typer
 
 from quantumqtt.cli.bench import bench
 from quantumqtt.cli.check_config import check_config
+from quantumqtt.cli.familiar import add_familiar
 from quantumqtt.cli.serve import serve
 from quantumqtt.cli.version import version
 
@@ -20,6 +21,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(serve)
+add_familiar(app)
 app.command()(bench)
 app.command("check-config")(check_config)
 app.command()(version)
