@@ -56,6 +56,7 @@ docs:
     python -m tools.ledger --write
     python -m quantumqtt.config.reference > docs/reference/configuration.md
     python -m quantumqtt.cli.reference > docs/reference/cli.md
+    python -m tools.client_reference --write
 
 # --- stage tidy: seconds -------------------------------------------------------------------------
 

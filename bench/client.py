@@ -253,12 +253,16 @@ def idle_memory(count: int, port: int) -> float:
         return int(fields[1]) * resource.getpagesize()
 
     async def run() -> float:
-        clients = [Client(f"mqtt://127.0.0.1:{port}") for _ in range(count)]
-        for client in clients[:100]:
-            await client.connect()
+        clients: list[Client] = []
+
+        async def add(number: int) -> None:
+            for _ in range(number):
+                clients.append(Client(f"mqtt://127.0.0.1:{port}"))
+                await clients[-1].connect()
+
+        await add(100)
         before = resident()
-        for client in clients[100:]:
-            await client.connect()
+        await add(count - 100)
         grown = (resident() - before) / (count - 100)
         for client in clients:
             await client.close()
