@@ -58,6 +58,7 @@ docs:
     python -m tools.hardening --write
     python -m quantumqtt.config.reference > docs/reference/configuration.md
     python -m quantumqtt.cli.reference > docs/reference/cli.md
+    python -m tools.client_reference --write
 
 # --- stage tidy: seconds -------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ night: advisories
     PROPTEST_CASES=20000 cargo test --workspace --exclude quantumqtt-bridge --release --locked
     HYPOTHESIS_PROFILE=night pytest tests --timeout=3600
 
-# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts
+# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients
 [group('night')]
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}

@@ -9,6 +9,7 @@ _DOORS: Final = {
     "peers": ("bench.peers",),
     "growth": ("bench.growth",),
     "counts": ("bench.counts",),
+    "clients": ("bench.client",),
 }
 
 

@@ -8,6 +8,7 @@ from quantumqtt._core import Message
 from quantumqtt.client.backoff import Backoff
 from quantumqtt.client.client import Client
 from quantumqtt.client.driver import Statistics
+from quantumqtt.client.interceptors import Counts, Tracing, Traffic, log_messages, log_publishes
 from quantumqtt.client.options import Authenticator, Will
 from quantumqtt.client.protocol import Capabilities, Connected
 from quantumqtt.client.publishing import Outgoing
@@ -23,6 +24,7 @@ __all__ = [
     "Capabilities",
     "Client",
     "Connected",
+    "Counts",
     "Delivery",
     "FileStore",
     "Message",
@@ -35,6 +37,10 @@ __all__ = [
     "Subscription",
     "SyncClient",
     "Token",
+    "Tracing",
+    "Traffic",
     "Will",
+    "log_messages",
+    "log_publishes",
     "tls_context",
 ]

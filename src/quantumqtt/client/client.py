@@ -172,7 +172,9 @@ class Client:
             store=FileStore(store) if isinstance(store, str | os.PathLike) else store,
             is_named=bool(client_id),
         )
-        self._make = Press(publish_interceptors).make
+        self._make = Press(
+            publish_interceptors, carries_properties=self._driver.carries_properties
+        ).make
         self._accept = self._driver.publish
         self._hooks = (on_connected, on_disconnected)
         self._on_redirect = on_redirect

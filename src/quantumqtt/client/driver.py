@@ -24,7 +24,13 @@ from typing import Final, Protocol
 
 from quantumqtt._core import Message
 from quantumqtt.client.commits import Commits
-from quantumqtt.client.options import Authenticator, Endpoint, SessionOptions, TransportOptions
+from quantumqtt.client.options import (
+    LEVELS,
+    Authenticator,
+    Endpoint,
+    SessionOptions,
+    TransportOptions,
+)
 from quantumqtt.client.protocol import (
     Capabilities,
     Challenged,
@@ -609,6 +615,11 @@ class Driver:
         """What the server can do, as of the last CONNACK."""
         with self._lock:
             return self._session.capabilities
+
+    def carries_properties(self) -> bool:
+        """Whether the connection is one of MQTT 5, or the next one shall be."""
+        with self._lock:
+            return self._session.level == LEVELS["5"]
 
     @property
     def client_id(self) -> str:

@@ -31,6 +31,7 @@ _ENCRYPTED: Final = frozenset({"mqtts", "ssl", "tls", "wss"})
 _WEBSOCKET: Final = frozenset({"ws", "wss"})
 _WEBSOCKET_PATH: Final = "/mqtt"
 KEEP_ALIVE_S_MAX: Final = 65_535
+UNLIMITED: Final = 0xFFFF_FFFF
 Payload = bytes | bytearray | memoryview | str | None
 
 
@@ -234,6 +235,15 @@ class SessionOptions:
                 raise ValueError(f"{name} is 1 to 65535")
         if self.queue_bytes_max <= 0 or self.packet_bytes_max <= 0:
             raise ValueError("queue_bytes_max and packet_bytes_max are positive")
+        for name, most in (
+            ("session_expiry_s", UNLIMITED),
+            ("packet_bytes_max", UNLIMITED),
+            ("topic_alias_maximum", KEEP_ALIVE_S_MAX),
+        ):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= most:
+                raise ValueError(f"{name} is 0 to {most}")
+        encode_properties((), self.user_properties)
         # Written once for nothing, so that bad text fails here and not in a background task.
         _core.encode_connect(
             LEVELS[self.version],

@@ -60,6 +60,8 @@ _V3_QOS_2_WINDOW: Final = 16
 _RESTORE_AT_ONCE: Final = 64
 # Codes that a client may put into DISCONNECT; others become the general one.
 _SAYABLE: Final = frozenset({0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x99})
+# An answer to SUBSCRIBE or UNSUBSCRIBE comes within this, or within twice this at the latest.
+_ANSWERS_WITHIN_S: Final = 20.0
 # Ping after three quarters of the keep alive, give up after as much again.
 _PING_AFTER: Final = 0.75
 
@@ -168,6 +170,7 @@ class Session(Generic[Sink]):
         self._keep_alive_s = 0.0
         self._sent_at = 0.0
         self._pinged_at: float | None = None
+        self._watched: tuple[Operation | None, float] = (None, 0.0)
 
     # --- a life before this process -----------------------------------------------------------
 
@@ -226,6 +229,7 @@ class Session(Generic[Sink]):
         self.state = State.OPENING
         self._sent_at = now
         self._pinged_at = None
+        self._watched = (None, 0.0)
         self._rest.clear()
         self._wanted = 0
         will = options.will.parts(self.level) if options.will else None
@@ -329,12 +333,17 @@ class Session(Generic[Sink]):
 
     def tick(self, now: float) -> float | None:
         """Ping, or give up on a silent server; returns when to ask again."""
-        if self.state is not State.OPEN or not self._keep_alive_s:
+        if self.state is not State.OPEN:
             return None
+        asks_again_at = self._watch_answers(now)
+        if asks_again_at is None:
+            return None
+        if not self._keep_alive_s:
+            return asks_again_at
         if self._pinged_at is not None:
             gives_up_at = self._pinged_at + self._keep_alive_s * _PING_AFTER
             if now < gives_up_at:
-                return gives_up_at
+                return min(gives_up_at, asks_again_at)
             self._fail(
                 ConnectionLost(
                     f"no answer to a ping for {self._keep_alive_s * _PING_AFTER:.1f} s",
@@ -344,14 +353,35 @@ class Session(Generic[Sink]):
             return None
         pings_at = self._sent_at + self._keep_alive_s * _PING_AFTER
         if now < pings_at:
-            return pings_at
+            return min(pings_at, asks_again_at)
         self._outbound.outbox.append(_PINGREQ_BYTES)
         self._pinged_at = now
-        return now + self._keep_alive_s * _PING_AFTER
+        return min(now + self._keep_alive_s * _PING_AFTER, asks_again_at)
+
+    def _watch_answers(self, now: float) -> float | None:
+        """Give up on a server that answers pings and not what it was asked; None when we did."""
+        oldest = next(
+            (one for one in self._outbound.pending.values() if isinstance(one, Operation)), None
+        )
+        watched, since = self._watched
+        if oldest is None or oldest is not watched:
+            self._watched = oldest, now
+            return now + _ANSWERS_WITHIN_S
+        if now - since < _ANSWERS_WITHIN_S:
+            return since + _ANSWERS_WITHIN_S
+        asked = "SUBSCRIBE" if oldest.is_subscribe else "UNSUBSCRIBE"
+        self._fail(
+            ConnectionLost(
+                f"no answer to {asked} of {oldest.filters[0][0]!r} for {_ANSWERS_WITHIN_S:g} s",
+                "the server is stuck or broken; the client reconnects and asks again if allowed",
+            )
+        )
+        return None
 
     def excuse_silence(self) -> None:
-        """The caller does not read at the moment, so an answer to a ping cannot be seen."""
+        """The caller does not read at the moment, so no answer can be seen."""
         self._pinged_at = None
+        self._watched = (None, 0.0)
 
     # --- what the application wants -----------------------------------------------------------
 

@@ -15,7 +15,12 @@ _KNOWN_TOPICS_MAX: Final = 16_384
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A publish as interceptors see it, before it is accepted."""
+    """A publish as interceptors see it, before it is accepted.
+
+    Attributes:
+        carries_properties: Whether the connection is one of MQTT 5, so that properties may be
+            added; before the first connection, whether the client is about to ask for one.
+    """
 
     topic: str
     payload: bytes
@@ -27,6 +32,7 @@ class Outgoing:
     message_expiry_s: int | None = None
     payload_is_utf8: bool | None = None
     user_properties: tuple[tuple[str, str], ...] = ()
+    carries_properties: bool = True
 
     def with_user_property(self, name: str, value: str) -> "Outgoing":
         """The same publish with one user property more."""
@@ -43,7 +49,9 @@ class Press:
         self,
         interceptors: Sequence[PublishInterceptor],
         receipt_type: Callable[[str, bytes, int, bytes], Receipt] = Receipt,
+        carries_properties: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._carries_properties = carries_properties
         self._interceptors = tuple(interceptors)
         self._new_receipt = receipt_type
         self._known_topics: set[str] = set()
@@ -89,6 +97,7 @@ class Press:
                 message_expiry_s=message_expiry_s,
                 payload_is_utf8=payload_is_utf8,
                 user_properties=tuple(pairs),
+                carries_properties=self._carries_properties(),
             )
             return self._intercept(outgoing)
         properties = b""

@@ -328,7 +328,9 @@ class SyncClient:
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
         self._on_redirect = on_redirect
-        self._make = Press(publish_interceptors, self._new_token).make
+        self._make = Press(
+            publish_interceptors, self._new_token, self._driver.carries_properties
+        ).make
         self._subscriptions: list[Subscription] = []
         self._state_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import cast
+from typing import Final, cast
 
 from quantumqtt import _core
+from quantumqtt.errors import LocalProtocolError
+
+_NUMBER_MAX: Final = 0xFFFF_FFFF
 
 
 class PropertyId(IntEnum):
@@ -66,6 +69,12 @@ def encode_properties(
     listed: list[tuple[int, PropertyValue]] = [
         (int(number), value) for number, value in values if value is not None
     ]
+    for number, value in listed:
+        if isinstance(value, int) and not 0 <= value <= _NUMBER_MAX:
+            raise LocalProtocolError(
+                f"{PropertyId(number).name.lower()} is {value}",
+                f"choose a number from 0 to {_NUMBER_MAX}",
+            )
     listed += user_property_pairs(user_properties)
     return _core.encode_properties(listed) if listed else b""
 

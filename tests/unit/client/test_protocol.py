@@ -237,6 +237,29 @@ def test_pings_when_idle_and_a_missing_answer_is_a_loss() -> None:
     assert isinstance(failure(rig), ConnectionLost)
 
 
+@pytest.mark.parametrize("keep_alive_s", [0, 60])
+def test_a_server_that_answers_pings_and_nothing_else_is_left(keep_alive_s: int) -> None:
+    """And on the next connection the question has its whole time again."""
+    rig = rig_with(keep_alive_s=keep_alive_s)
+    rig.connect()
+    operation = rig.subscribe("a")
+    rig.to_broker = b""
+    assert rig.session.tick(100.0) == 120.0
+    assert rig.session.tick(119.0) in (120.0, 160.0 if keep_alive_s else 120.0, 164.0)
+    rig.session.receive(b"\xd0\x00")
+    assert rig.session.tick(120.0) is None
+    rig.collect()
+    assert "no answer to SUBSCRIBE of 'a'" in str(failure(rig))
+    rig.cut()
+    rig.now = 121.0
+    rig.begin()
+    rig.carry_up()
+    rig.carry_down()
+    rig.to_broker = b""
+    assert rig.session.tick(121.0) == 141.0
+    assert not operation.done()
+
+
 def test_the_servers_keep_alive_wins() -> None:
     rig = Rig(PretendBroker(properties=((Key.SERVER_KEEP_ALIVE, 4),)))
     rig.connect()
