@@ -150,7 +150,7 @@ class Peer:
     def _take(self, data: bytes) -> None:
         data = self._rest + data
         version = self.version
-        if self.connack is None and data[:2] == b"\x20\x02":
+        if self.connack is None and data[:2] == b"\x20\x02" and data[3:4] != b"\0":
             version = V311  # that is how older brokers refuse a newer version
         items, taken, _ = _core.decode_packets(version, data, _PACKET_BYTES_MAX)
         self._rest = data[taken:]
