@@ -1,5 +1,8 @@
 """Programs written for paho, run by paho and by our layer: what they see is the same."""
 
+# Two libraries are passed for one another here, so nothing can be said about their types.
+# ruff: noqa: ANN401
+
 import queue
 import threading
 from collections.abc import Callable
@@ -43,7 +46,7 @@ class Library:
         self.version = version
         self.topic = f"paho/{uuid4().hex}"
 
-    def client(self, **options: object) -> Any:  # noqa: ANN401 - two libraries
+    def client(self, **options: object) -> Any:
         return self.mqtt.Client(
             self.mqtt.CallbackAPIVersion.VERSION2, protocol=self.version, **options
         )
@@ -57,15 +60,15 @@ def first_steps(lib: Library) -> Seen:
     seen: Seen = []
     client = lib.client(userdata="mine")
 
-    def on_connect(client: Any, data: object, flags: Any, code: Any, props: object) -> None:  # noqa: ANN401
+    def on_connect(client: Any, data: object, flags: Any, code: Any, props: object) -> None:
         seen.append(("connect", data, flags.session_present, str(code), code == 0, code.is_failure))
         client.subscribe([(f"{lib.topic}/a", 1), (f"{lib.topic}/b", 2)])
 
-    def on_subscribe(client: Any, _data: object, mid: int, codes: Any, props: object) -> None:  # noqa: ANN401
+    def on_subscribe(client: Any, _data: object, mid: int, codes: Any, props: object) -> None:
         seen.append(("subscribe", mid > 0, [code.value for code in codes], str(codes[0])))
         client.publish(f"{lib.topic}/a", "one", qos=1)
 
-    def on_message(client: Any, _data: object, message: Any) -> None:  # noqa: ANN401
+    def on_message(client: Any, _data: object, message: Any) -> None:
         short = message.topic.removeprefix(lib.topic)
         seen.append(("message", short, message.payload, message.qos, message.retain, message.dup))
         if message.payload == b"one":
@@ -73,11 +76,11 @@ def first_steps(lib: Library) -> Seen:
         else:
             client.unsubscribe([f"{lib.topic}/a"])
 
-    def on_unsubscribe(client: Any, _data: object, _mid: int, codes: Any, props: object) -> None:  # noqa: ANN401
+    def on_unsubscribe(client: Any, _data: object, _mid: int, codes: Any, props: object) -> None:
         seen.append(("unsubscribe", len(codes) if lib.version == 5 else 0))
         client.disconnect()
 
-    def on_disconnect(_client: Any, _data: object, flags: Any, code: Any, props: object) -> None:  # noqa: ANN401
+    def on_disconnect(_client: Any, _data: object, flags: Any, code: Any, props: object) -> None:
         seen.append(("disconnect", flags.is_disconnect_packet_from_server, str(code), code == 0))
 
     client.on_connect = on_connect
@@ -176,7 +179,7 @@ def helpers(lib: Library) -> Seen:
     got = lib.subscribe.simple([f"{lib.topic}/1", f"{lib.topic}/2"], msg_count=2, **place)
     seen.append(sorted(one.payload for one in got))
 
-    def take(client: Any, data: list[bytes], message: Any) -> None:  # noqa: ANN401
+    def take(client: Any, data: list[bytes], message: Any) -> None:
         data.append(message.payload)
         client.disconnect()
 
@@ -191,7 +194,8 @@ def helpers(lib: Library) -> Seen:
 
 def mistakes(lib: Library) -> Seen:
     """What is refused, and how."""
-    client, seen = lib.client(), []
+    client = lib.client()
+    seen: Seen = []
     attempts: list[Callable[[], object]] = [
         lambda: client.publish("a/+"),
         lambda: client.publish("a", qos=3),
@@ -225,7 +229,12 @@ def queued_before_connecting(lib: Library) -> Seen:
     seen: Seen = []
     done = threading.Event()
     client = lib.client()
-    client.on_publish = lambda _c, _d, mid, code, _p: (seen.append((mid, str(code))), done.set())
+
+    def on_publish(_client: Any, _data: object, mid: int, code: Any, _props: object) -> None:
+        seen.append((mid, str(code)))
+        done.set()
+
+    client.on_publish = on_publish
     info = client.publish(lib.topic, "early", qos=1)
     seen.append(int(info.rc))
     client.connect_async(LOOPBACK, lib.port)
@@ -247,7 +256,7 @@ def manual_acknowledgement(lib: Library) -> Seen:
         came = threading.Event()
         ready = threading.Event()
 
-        def on_message(client: Any, _data: object, message: Any) -> None:  # noqa: ANN401
+        def on_message(client: Any, _data: object, message: Any) -> None:
             seen.append((message.payload, message.dup))
             if acknowledges:
                 client.ack(message.mid, message.qos)
@@ -255,8 +264,12 @@ def manual_acknowledgement(lib: Library) -> Seen:
 
         client.on_message = on_message
         client.on_subscribe = lambda *_: ready.set()
-        client.on_connect = lambda c, _d, flags, *_: (
-            seen.append(flags.session_present), c.subscribe(lib.topic, 1))  # fmt: skip
+
+        def on_connect(client: Any, _data: object, flags: Any, *_: object) -> None:
+            seen.append(flags.session_present)
+            client.subscribe(lib.topic, 1)
+
+        client.on_connect = on_connect
         arguments: dict[str, Any] = {}
         if lib.version == 5:
             arguments["clean_start"] = False
@@ -265,7 +278,7 @@ def manual_acknowledgement(lib: Library) -> Seen:
         client.connect(LOOPBACK, lib.port, **arguments)
         client.loop_start()
         assert ready.wait(DEADLINE_S)
-        if not seen[-1:] or wanted == 1:
+        if wanted == 1:
             client.publish(lib.topic, "work", 1).wait_for_publish(DEADLINE_S)
         assert came.wait(DEADLINE_S)
         client.publish(f"{lib.topic}/fence", "", 1).wait_for_publish(DEADLINE_S)
