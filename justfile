@@ -39,6 +39,7 @@ fix:
     ruff check --fix --quiet src tests tools bench
     ruff format --quiet src tests tools bench
     python -m tools.ledger --write
+    python -m tools.hardening --write
 
 # Run chosen Python tests: just test tests/unit -k trie
 [group('every day')]
@@ -54,6 +55,9 @@ crate name *arguments:
 [group('every day')]
 docs:
     python -m tools.ledger --write
+    python -m tools.hardening --write
+    python -m quantumqtt.config.reference > docs/reference/configuration.md
+    python -m quantumqtt.cli.reference > docs/reference/cli.md
 
 # --- stage tidy: seconds -------------------------------------------------------------------------
 
@@ -134,10 +138,11 @@ wheel:
 whole:
     python -m tools.suites whole
 
-# Compare the ledger of requirements with what the stages above have shown
+# Compare both ledgers, requirements and old wounds, with what the stages above have shown
 [group('whole')]
 ledger:
     python -m tools.ledger --check
+    python -m tools.hardening --check
 
 # --- by hand, or at night ------------------------------------------------------------------------
 

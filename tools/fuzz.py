@@ -158,6 +158,7 @@ def keep(target: str) -> None:
         f"# Inputs of the target {target}, written by `just fuzz-keep {target}`.",
         *(content.hex() for content in kept),
     ]
+    kept_file(target).parent.mkdir(exist_ok=True)
     kept_file(target).write_text("\n".join(lines) + "\n", encoding="ascii")
     print(f"{target}: kept {len(kept)} of {len(inputs)} inputs")
 

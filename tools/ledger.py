@@ -109,13 +109,16 @@ def outcomes_of(claim: Claim, found: Results) -> list[Outcome]:
 def is_same_test(claim: Claim, test: RustTest) -> bool:
     """Match a function in a source file with a test as cargo names it."""
     file = PurePosixPath(claim.file)
-    inside = file.parts[2:]  # crates/<name>/ comes first
+    # crates/<name>/ comes first; the targets of fuzz/ are a workspace of one package.
+    crate, inside = (
+        ("fuzz", file.parts[1:]) if file.parts[0] == "fuzz" else (file.parts[1], file.parts[2:])
+    )
     module: tuple[str, ...] = ()
     if inside[0] == "tests":
         # The file is a program of its own; a folder's main file gives it the folder's name.
         program = inside[1].removesuffix(".rs")
     else:
-        program = f"quantumqtt_{file.parts[1]}"
+        program = f"quantumqtt_{crate}"
         module = tuple(part.removesuffix(".rs") for part in inside[1:])
         if module[-1] in ("lib", "main", "mod"):
             module = module[:-1]

@@ -3,7 +3,9 @@
 import argparse
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from tools import results
 from tools.steps import stop_on_termination
@@ -43,18 +45,23 @@ def run_crates() -> int:
     """Run the tests beside the Rust code, showing and keeping what cargo says."""
     # The bridge is a Python extension: as a test program it would have to link libpython, which
     # many machines do not have as a library. Its tests are the Python ones.
-    command = [
-        *("cargo", "test", "--workspace", "--exclude", "quantumqtt-bridge"),
-        *("--locked", "--no-fail-fast"),
-    ]
+    # The kept inputs of the fuzz targets run with them: a workspace of its own, the same target
+    # folder, so that nothing is compiled twice.
+    workspace = ("--workspace", "--exclude", "quantumqtt-bridge")
+    corpus = ("--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target")
     record = HOUSE / results.FOLDER / results.CRATES
     record.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        record.open("w", encoding="utf-8") as kept,
-        subprocess.Popen(
-            command, cwd=HOUSE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as cargo,
-    ):
+    with record.open("w", encoding="utf-8") as kept:
+        codes = [run_cargo_test(chosen, kept) for chosen in (workspace, corpus)]
+    return next(filter(None, codes), 0)
+
+
+def run_cargo_test(chosen: Sequence[str], kept: TextIO) -> int:
+    """Run one workspace's tests, showing and keeping what cargo says."""
+    command = ["cargo", "test", *chosen, "--locked", "--no-fail-fast"]
+    with subprocess.Popen(
+        command, cwd=HOUSE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as cargo:
         assert cargo.stdout is not None
         for line in cargo.stdout:
             kept.write(line)

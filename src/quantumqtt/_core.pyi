@@ -7,6 +7,8 @@ Three crossings exist: tables down (`NodeSpec`, verdicts), batches up (`Node.pol
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, Self, final
 
+from typing_extensions import disjoint_base
+
 from quantumqtt.errors import RemoteProtocolError
 
 __version__: Final[str]
@@ -24,6 +26,7 @@ _EventKind = Literal[
 
 _PropertyValue = bool | int | str | bytes | tuple[str, str]
 
+@disjoint_base
 class Message:
     """One PUBLISH, frozen; properties are read on demand and absent before MQTT 5."""
 

@@ -19,11 +19,14 @@ The tree::
     │  ├─ ConnectionLost            it ended before it should
     │  ├─ SessionLost               the peer forgot the session a delivery depended on
     │  └─ ResponseTimeout           a request was sent and not answered in time
+    ├─ StorageError                 a file cannot be read or written
+    │  └─ CorruptStore              it holds what nobody wrote
     ├─ ClientClosed                 the client was closed before this was done
+    │  └─ StillStored               and its store keeps it for the next one
     └─ InternalError                our bug; never caught inside
 
 Exceptions are born here, in Python, and imported by the native module, so that they are documented,
-picklable and in one place. Branches for cluster, storage, queues and sources join with their rooms.
+picklable and in one place. Branches for cluster, queues and sources join with their rooms.
 """
 
 
@@ -154,8 +157,20 @@ class ResponseTimeout(TransportError):
     """The request was sent and not answered in time."""
 
 
+class StorageError(QuantuMQTTError):
+    """A file could not be opened, read or written."""
+
+
+class CorruptStore(StorageError):
+    """A file holds what nobody wrote; nothing in it is guessed."""
+
+
 class ClientClosed(QuantuMQTTError):
     """The client was closed before this was done."""
+
+
+class StillStored(ClientClosed):
+    """The client ended first; the publish stays in its store, and the next client sends it."""
 
 
 class InternalError(QuantuMQTTError):

@@ -82,7 +82,7 @@ async def test_retained_messages_and_wills_come(peer: Peer) -> None:
         transport = dying._driver._transport
         assert transport is not None
         dying._driver._options = type(dying._driver._options)(
-            endpoint=dying._driver._endpoint, reconnect=None
+            endpoints=dying._driver._endpoints, reconnect=None
         )
         transport.abort()
         assert (await stream.next(DEADLINE_S)).payload == b"gone"

@@ -23,6 +23,7 @@ def test_each_version_is_answered_in_its_own_form(broker: Broker) -> None:
     assert (connack.session_present, connack.reason) == (False, 0)
 
 
+@pytest.mark.hardening("refused-socket")
 @pytest.mark.requirement("WIRE-03")
 @pytest.mark.clause("MQTT-3.1.2-2")
 @pytest.mark.parametrize("level", [0, 1, 2, 3, 6, 127])
@@ -81,6 +82,7 @@ def test_a_second_connect_ends_the_connection(broker: Broker, version: Version) 
     peer.expect_end(0x82)
 
 
+@pytest.mark.hardening("silent-socket")
 @pytest.mark.requirement("WIRE-11")
 def test_a_connect_that_never_comes_is_not_waited_for(start_broker: StartBroker) -> None:
     peer = start_broker(connect_timeout_ms=100).raw_peer()
@@ -130,6 +132,7 @@ def test_3_1_1_and_5_take_long_client_ids(broker: Broker) -> None:
         broker.client(version, "ü" * 5_000 + version.name).ping()
 
 
+@pytest.mark.hardening("refused-socket")
 @pytest.mark.requirement("WIRE-18")
 @pytest.mark.clause("MQTT-3.1.3-8")
 def test_3_1_1_needs_a_client_id_to_keep_a_session(broker: Broker) -> None:

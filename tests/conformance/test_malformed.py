@@ -99,6 +99,7 @@ ROWS: Final = [
 ]
 
 
+@pytest.mark.hardening("five-byte-integer", "bad-text")
 @pytest.mark.requirement("WIRE-10", "DP-30", "WIRE-01")
 @pytest.mark.clause("MQTT-2.1.3-1", "MQTT-1.5.4-1", "MQTT-1.5.4-2", "MQTT-2.2.1-3", "MQTT-4.8.0-1")
 @pytest.mark.parametrize(("version", "sent", "reasons"), ROWS)

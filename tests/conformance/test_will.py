@@ -140,6 +140,7 @@ def test_a_refused_connection_leaves_no_will(broker: Broker) -> None:
     expect_no_will(broker, listener)
 
 
+@pytest.mark.hardening("bad-text")
 @pytest.mark.requirement("WIRE-10")
 @pytest.mark.parametrize("topic", ["", "a/#", "+"])
 @each_version

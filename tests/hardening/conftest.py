@@ -49,6 +49,14 @@ class Victim:
             deadline_s=SETTLE_DEADLINE_S,
         )
 
+    def wait_descriptors(self, count: int) -> None:
+        """Wait until it holds no more than so many; the admin's own sockets close in their time."""
+        wait_until(
+            lambda: self.facts().descriptors <= count,
+            what=f"{count} descriptors left",
+            deadline_s=SETTLE_DEADLINE_S,
+        )
+
     def peer(
         self, client_id: str, *, clean: bool = True, keep: Properties = NO_PROPERTIES
     ) -> MqttPeer:

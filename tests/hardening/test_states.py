@@ -66,6 +66,7 @@ each_packet = pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
 each_version = pytest.mark.parametrize("version", Version, ids=lambda version: version.name)
 
 
+@pytest.mark.hardening("every-state")
 @pytest.mark.requirement("WIRE-21", "DP-06", "DP-30")
 @each_version
 @each_packet
@@ -81,6 +82,7 @@ def test_before_connect_everything_else_is_the_end(
     broker.client(version, "bystander").ping()
 
 
+@pytest.mark.hardening("every-state")
 @pytest.mark.requirement("WIRE-21", "DP-06", "DP-30")
 @each_version
 @each_packet
@@ -102,6 +104,7 @@ def test_a_connected_client_gets_the_answer_we_name(
     bystander.ping()
 
 
+@pytest.mark.hardening("every-state")
 @pytest.mark.requirement("DP-06")
 @each_version
 @each_packet
@@ -114,6 +117,7 @@ def test_what_follows_a_goodbye_is_not_heard(broker: Broker, version: Version, k
     watcher.ping()
 
 
+@pytest.mark.hardening("every-state")
 @pytest.mark.requirement("WIRE-21")
 @each_version
 @each_packet
@@ -130,6 +134,7 @@ def test_an_empty_body_is_answered_too(
     broker.client(version, "bystander").ping()
 
 
+@pytest.mark.hardening("every-state")
 @pytest.mark.requirement("WIRE-21", "SUB-06")
 @each_version
 @pytest.mark.parametrize("topic", ["", "#", "a/+", "$", "$x", "$share/g/t", "/", "\x00"])

@@ -151,6 +151,8 @@ def test_rust_outcome_is_that_of_the_same_module() -> None:
         ("crates/topics/src/trie/mod.rs", "quantumqtt_topics", "trie::works"),
         ("crates/node/tests/walk.rs", "walk", "works"),
         ("crates/node/tests/walk/main.rs", "walk", "inner::works"),
+        ("fuzz/tests/corpus.rs", "corpus", "works"),
+        ("fuzz/src/entry.rs", "quantumqtt_fuzz", "entry::works"),
     ],
 )
 def test_rust_file_is_matched_with_its_program(file: str, program: str, path: str) -> None:

@@ -368,6 +368,7 @@ mod tests {
         assert_eq!((found, pages), (10_000, 100));
     }
 
+    // hardening: deep-topics
     #[test]
     fn the_deepest_topics_need_no_stack() {
         let work = || {

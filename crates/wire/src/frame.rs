@@ -251,6 +251,7 @@ mod tests {
         }
     }
 
+    // hardening: five-byte-integer
     // req: WIRE-06
     #[test]
     fn a_fifth_length_byte_is_malformed_at_the_fourth() {

@@ -428,6 +428,7 @@ mod tests {
     }
 
     /// CVE-2021-41039: many user properties once cost quadratic time.
+    // hardening: many-properties
     #[test]
     fn thirty_thousand_user_properties_are_visited_once_per_pass() {
         let owned = user_properties(30_000);

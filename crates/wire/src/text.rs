@@ -126,6 +126,7 @@ mod tests {
         }
     }
 
+    // hardening: bad-text
     // req: WIRE-10
     #[test]
     fn ill_formed_utf8_is_refused() {

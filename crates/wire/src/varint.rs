@@ -102,6 +102,7 @@ mod tests {
         assert_eq!(out, [7]);
     }
 
+    // hardening: five-byte-integer
     // req: WIRE-06
     #[test]
     fn a_fifth_byte_is_refused_before_it_arrives() {

@@ -97,6 +97,7 @@ fn topic_and_payload_point_into_the_received_bytes() {
 }
 
 /// CVE-2017-7651 and its kin: a header that announces 256 MiB reserved them.
+// hardening: announced-length
 #[test]
 fn an_announced_length_reserves_nothing() {
     for packet_type in PacketType::ALL {
@@ -117,6 +118,7 @@ fn an_announced_length_reserves_nothing() {
 }
 
 /// CVE-2019-11779: recursion per topic level overflowed the stack.
+// hardening: deep-topics
 #[test]
 fn sixty_five_thousand_levels_fit_a_small_stack() {
     let topic = "/".repeat(65_535);
@@ -133,6 +135,7 @@ fn sixty_five_thousand_levels_fit_a_small_stack() {
 }
 
 /// CVE-2021-41039, seen from outside; the unit tests of `properties` count the visits.
+// hardening: many-properties
 #[test]
 fn thirty_thousand_user_properties_decode_without_memory() {
     let mut block = PropertyBlock::new();
@@ -146,6 +149,7 @@ fn thirty_thousand_user_properties_decode_without_memory() {
 }
 
 /// CVE-2021-34431, CVE-2023-3592: the error paths of CONNECT leaked.
+// hardening: refused-connects
 #[test]
 fn refused_connects_hold_no_memory() {
     let body = b"\0\x04MQTT\x05\x06\0\0\0\0\x01c\x06\x26\0\x01k\0\x00\0\x03w/#\0\0";

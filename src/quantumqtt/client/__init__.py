@@ -12,8 +12,10 @@ from quantumqtt.client.options import Authenticator, Will
 from quantumqtt.client.protocol import Capabilities, Connected
 from quantumqtt.client.publishing import Outgoing
 from quantumqtt.client.receipts import Operation, Receipt
+from quantumqtt.client.store import FileStore, Store
 from quantumqtt.client.streams import Delivery, Stream
 from quantumqtt.client.sync import Subscription, SyncClient, Token
+from quantumqtt.client.transports import tls_context
 
 __all__ = [
     "Authenticator",
@@ -22,14 +24,17 @@ __all__ = [
     "Client",
     "Connected",
     "Delivery",
+    "FileStore",
     "Message",
     "Operation",
     "Outgoing",
     "Receipt",
     "Statistics",
+    "Store",
     "Stream",
     "Subscription",
     "SyncClient",
     "Token",
     "Will",
+    "tls_context",
 ]

@@ -4,8 +4,9 @@ import asyncio
 import inspect
 import itertools
 import logging
+import os
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal, Self, overload
 
 from quantumqtt._core import Message
@@ -15,22 +16,25 @@ from quantumqtt.client.filters import RetainHandling, options_byte, with_options
 from quantumqtt.client.inbox import QUEUE_COUNT_MAX, Overflow
 from quantumqtt.client.options import (
     Authenticator,
-    Endpoint,
     Payload,
     SessionOptions,
     TransportOptions,
     Version,
     Will,
+    endpoints_of,
     new_client_id,
     payload_bytes,
 )
 from quantumqtt.client.protocol import Capabilities, Connected
+from quantumqtt.client.proxies import Proxy
 from quantumqtt.client.publishing import Press, PublishInterceptor
 from quantumqtt.client.receipts import Receipt
+from quantumqtt.client.store import FileStore, Store
 from quantumqtt.client.streams import Delivery, Stream
 from quantumqtt.errors import PublishQueueFull, QuantuMQTTError, ResponseTimeout
 from quantumqtt.mqtt.properties import UserProperties
 
+RedirectHook = Callable[[str | None], Awaitable[str | None] | str | None]
 Handler = Callable[[Message], Awaitable[object] | object]
 Full = Literal["wait", "raise", "drop_oldest"]
 _LOG = logging.getLogger(__name__)
@@ -54,7 +58,7 @@ class Client:
 
     def __init__(
         self,
-        url: str = "mqtt://localhost",
+        url: str | Sequence[str] = "mqtt://localhost",
         *,
         client_id: str = "",
         user_name: str | None = None,
@@ -66,6 +70,9 @@ class Client:
         will: Will | None = None,
         tls: ssl.SSLContext | None = None,
         tls_server_name: str | None = None,
+        proxy: str | None = None,
+        websocket_headers: Mapping[str, str] | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
         authenticator: Authenticator | None = None,
         connect_timeout_s: float = 10.0,
         reconnect: Backoff | None = Backoff(),  # noqa: B008 - frozen
@@ -80,13 +87,14 @@ class Client:
         receive_interceptors: Sequence[Callable[[Message], None]] = (),
         on_connected: Callable[[Connected], object] | None = None,
         on_disconnected: Callable[[QuantuMQTTError], object] | None = None,
-        on_redirect: Callable[[str | None], str | None] | None = None,
+        on_redirect: RedirectHook | None = None,
     ) -> None:
         """Say where the broker is and how to behave; nothing is sent yet.
 
         Args:
-            url: `mqtt://host:port`, `mqtts://…` for TLS, or `unix:///path`; credentials may stand
-                in it.
+            url: `mqtt://host:port`, `mqtts://…` for TLS, `ws://…/path` and `wss://…` for
+                WebSocket, or `unix:///path`; credentials may stand in it. Of several, the first
+                that answers is taken, each next one asked when those before it are slow.
             client_id: Empty makes one up, new for every client.
             user_name: Who we are.
             password: And how we prove it.
@@ -97,8 +105,14 @@ class Client:
                 it survives broken connections and ends when the client is closed.
             keep_alive_s: Ping when idle; 0 never. A missing answer counts as a lost connection.
             will: What the server publishes when we vanish.
-            tls: A context with your own authorities or certificates; the system's by default.
+            tls: A context with your own authorities or certificates, see
+                `quantumqtt.client.tls_context`; the system's by default.
             tls_server_name: The name in the server's certificate, if not the host.
+            proxy: `socks5://host:1080` or `http://host:3128` (CONNECT), with credentials if needed.
+            websocket_headers: Go with the request of a WebSocket: cookies, tokens.
+            store: A file (or a store of your own) in which accepted QoS 1 and 2 publishes, received
+                QoS 2 ids and subscriptions survive a crash; the session is then kept for good, and
+                the client id is the store's, unless you give one.
             authenticator: Enhanced authentication, see `quantumqtt.client.auth`.
             connect_timeout_s: How long one attempt may take, until the server's answer.
             reconnect: When to try again; None never does.
@@ -113,19 +127,21 @@ class Client:
             receive_interceptors: See every message before its stream hands it out.
             on_connected: Called (or awaited in a task) for every connection.
             on_disconnected: Called (or awaited in a task) with the reason.
-            on_redirect: Asked when a server names another one; returns the URL to follow.
+            on_redirect: Asked (or awaited) when a server names another one; returns the URL to
+                follow, or None.
 
         Raises:
             LocalProtocolError: An argument breaks MQTT.
             ValueError: An argument makes no sense; names it.
         """
-        endpoint = Endpoint.parse(url)
-        secret = password if password is not None else endpoint.password
+        endpoints = endpoints_of(url)
+        named = next((one for one in endpoints if one.user_name is not None), endpoints[0])
+        secret = password if password is not None else named.password
         self._driver = Driver(
             SessionOptions(
                 client_id=client_id or new_client_id(),
                 version=version,
-                user_name=user_name if user_name is not None else endpoint.user_name,
+                user_name=user_name if user_name is not None else named.user_name,
                 password=payload_bytes(secret) if secret is not None else None,
                 keep_alive_s=keep_alive_s,
                 clean_start=clean_start,
@@ -139,22 +155,27 @@ class Client:
                 queue_bytes_max=queue_bytes_max,
                 topic_alias_maximum=topic_alias_maximum,
                 topic_aliases=topic_aliases,
+                is_stored=store is not None,
                 request_response_information=False,
             ),
             TransportOptions(
-                endpoint=endpoint,
+                endpoints=endpoints,
                 tls=tls,
                 tls_server_name=tls_server_name,
+                proxy=Proxy.parse(proxy) if proxy is not None else None,
+                websocket_headers=dict(websocket_headers or {}),
                 connect_timeout_s=connect_timeout_s,
                 reconnect=reconnect,
-                on_redirect=on_redirect,
             ),
             self,
             receive_interceptors=receive_interceptors,
+            store=FileStore(store) if isinstance(store, str | os.PathLike) else store,
+            is_named=bool(client_id),
         )
         self._make = Press(publish_interceptors).make
         self._accept = self._driver.publish
         self._hooks = (on_connected, on_disconnected)
+        self._on_redirect = on_redirect
         self._tasks: set[asyncio.Task[object]] = set()
         self._replies: _Replies | None = None
 
@@ -214,6 +235,14 @@ class Client:
     def capabilities(self) -> Capabilities | None:
         """What the server can do; None before the first connection."""
         return self._driver.capabilities
+
+    @property
+    def recovered(self) -> tuple[Receipt, ...]:
+        """Publishes that an earlier process left in the store; known once we are connected.
+
+        They are sent by themselves; ask them, or await them, for what became of them.
+        """
+        return self._driver.recovered
 
     def statistics(self) -> Statistics:
         """Take a snapshot of counters."""
@@ -493,6 +522,13 @@ class Client:
     def on_disconnected(self, error: QuantuMQTTError, *, final: bool) -> None:
         """Pass a loss on to the application."""
         self._call(self._hooks[1], error)
+
+    async def on_redirect(self, server_reference: str | None) -> str | None:
+        """Ask the application where to go; without its word we follow nobody."""
+        if self._on_redirect is None:
+            return None
+        answer = self._on_redirect(server_reference)
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _call(self, hook: Callable[..., object] | None, argument: object) -> None:
         if hook is not None:

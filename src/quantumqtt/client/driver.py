@@ -15,14 +15,15 @@ import asyncio
 import contextlib
 import logging
 import random
-import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from quantumqtt._core import Message
+from quantumqtt.client.commits import Commits
 from quantumqtt.client.options import Authenticator, Endpoint, SessionOptions, TransportOptions
 from quantumqtt.client.protocol import (
     Capabilities,
@@ -34,19 +35,28 @@ from quantumqtt.client.protocol import (
     State,
 )
 from quantumqtt.client.receipts import Operation, Pending, Receipt
+from quantumqtt.client.store import Store
+from quantumqtt.client.transports import open_transport, race
 from quantumqtt.errors import (
     ClientClosed,
     ConnectFailed,
     ConnectionLost,
+    InternalError,
     QuantuMQTTError,
     Refused,
     ServerRedirect,
-    TlsFailed,
+    StillStored,
+    StorageError,
 )
 from quantumqtt.mqtt import ReasonCode
 
 _LOG: Final = logging.getLogger(__name__)
 _WRITE_BUFFER_BYTES: Final = 256 * 1024
+_NO_RECORDS: Final[tuple[list[bytes], list[Receipt]]] = ([], [])
+# Redirects in a row, without a connection in between, that we follow when we are told to.
+_REDIRECTS_MAX: Final = 8
+# How long our last words may take to leave for a peer that may not be reading any more.
+_LINGER_S: Final = 1.0
 # Refusals that may be over the next time; others need a person.
 _TRANSIENT: Final = frozenset(
     {
@@ -87,6 +97,10 @@ class Observer(Protocol):
         """A connection ended; `final` when no other will follow."""
         ...
 
+    async def on_redirect(self, server_reference: str | None) -> str | None:
+        """The server names another one: the URL to follow, or None to end."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
@@ -101,9 +115,16 @@ class Statistics:
 class _Link(asyncio.Protocol):
     """One transport's callbacks, passed on to the driver."""
 
-    def __init__(self, driver: "Driver") -> None:
+    def __init__(self, driver: "Driver", endpoint: Endpoint) -> None:
         self._driver = driver
+        self.endpoint = endpoint
         self.ended: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+        # Set by whoever opens it, before the driver hears of this link.
+        self.transport: asyncio.Transport
+
+    def abort(self) -> None:
+        """Drop the connection: another one was quicker."""
+        self.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         self._driver._on_data(data)
@@ -134,16 +155,23 @@ class Driver:
         *,
         receive_interceptors: Sequence[Callable[[Message], None]] = (),
         new_lock: Callable[[str], Lock] = _new_lock,
+        store: Store | None = None,
+        is_named: bool = True,
+        new_receipt: Callable[[str, bytes, int, bytes], Receipt] = Receipt,
     ) -> None:
         self._connection_lock = new_lock("connection")
         self._lock = new_lock("session")
         self._session: Session[Sink] = Session(session_options)
         self._options = transport_options
-        self._endpoint = transport_options.endpoint
+        self._endpoints = transport_options.endpoints
         self._authenticator: Authenticator | None = session_options.authenticator
         self._observer = observer
         self._receive_interceptors = tuple(receive_interceptors)
         self._dice = random.Random()
+        self._commits = Commits(store, self._on_store_failed) if store is not None else None
+        self._is_named = is_named
+        self._new_receipt = new_receipt
+        self.recovered: tuple[Receipt, ...] = ()
         # Owned by the loop's thread.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
@@ -152,6 +180,8 @@ class Driver:
         self._end_error: QuantuMQTTError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pausing: set[int] = set()
+        self._awake = asyncio.Event()
+        self._store_error: QuantuMQTTError | None = None
         self._first: Pending[Connected] = Pending()
         # Under the connection lock.
         self._is_connected = False
@@ -177,6 +207,7 @@ class Driver:
     async def stop(self, *, drain_s: float, session_expiry_s: int | None = None) -> None:
         """Say goodbye and end; every promise is kept or fails. Idempotent."""
         if self._is_closed:
+            await self._close_store()
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(drain_s):
@@ -188,13 +219,45 @@ class Driver:
             self._session.disconnect(session_expiry_s=session_expiry_s)
         if was_open and self._transport is not None:
             self._flush()
+            if self._commits is not None:
+                await self._commits.idle()
             self._transport.close()
             if task is not None:
                 await asyncio.wait([task], timeout=self._options.connect_timeout_s)
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        if self._commits is not None:
+            await self._commits.idle()
         self._end(ClientClosed("the client was closed", "open another one"))
+        await self._close_store()
+
+    async def _close_store(self) -> None:
+        if self._commits is not None:
+            await self._commits.close()
+
+    def _on_store_failed(self, error: QuantuMQTTError) -> None:
+        """What the broker knows and what a crash would leave must not drift apart: end."""
+        self._store_error = error
+        self._awake.set()
+        if self._transport is not None:
+            self._hang_up(error)
+
+    async def _open_store(self) -> None:
+        """Go on where an earlier process was.
+
+        Raises:
+            StorageError: The store cannot be read, is in use, or is another client's.
+        """
+        if self._commits is None:
+            return
+        contents = await self._commits.open(self.client_id, is_fixed=self._is_named)
+        with self._lock:
+            receipts = self._session.restore(contents, self._new_receipt)
+        self.recovered = tuple(receipts)
+        for receipt in receipts:
+            receipt._add_waiter(partial(_report_recovered, receipt))
+        self._act()
 
     async def _drain(self) -> None:
         while self.connected:
@@ -219,6 +282,26 @@ class Driver:
     # --- the loop of connections --------------------------------------------------------------
 
     async def _run(self) -> None:
+        try:
+            await self._open_store()
+            error = await self._keep_connected()
+        except StorageError as failed:
+            error = failed
+        except Exception as failure:
+            _LOG.exception("the client's own task failed")
+            error = InternalError(f"the client failed: {failure!r}", "please report this")
+        if self._is_closed:
+            return
+        self._set_connected(error=error)
+        if self._commits is not None:
+            await self._commits.idle()
+        self._end(error)
+        if not self._first.done():
+            self._first._settle(None, error)
+        await self._close_store()
+
+    async def _keep_connected(self) -> QuantuMQTTError:
+        """Connect again and again; returns why there will be no other time."""
         attempt = 0
         while True:
             connections_before = self._connections_total
@@ -226,23 +309,32 @@ class Driver:
             was_open = self._connections_total > connections_before
             if self._is_closed:
                 self._set_connected(error=error)
-                return
+                return error
+            error = self._store_error or error
             if not was_open and self._may_fall_back(error):
                 continue
             attempt = 1 if was_open else attempt + 1
-            delay_s = self._plan_next(error, attempt)
+            follows = isinstance(error, ServerRedirect) and attempt <= _REDIRECTS_MAX
+            if isinstance(error, ServerRedirect) and follows:
+                delay_s = await self._follow(error, attempt)
+                follows = delay_s is not None
+            else:
+                delay_s = self._plan_next(error, attempt)
             self._set_connected(error=error)
             if was_open:
                 self._observer.on_disconnected(error, final=delay_s is None)
-            if delay_s is None or not self._first.done():
-                self._give_up(error)
-                return
-            await asyncio.sleep(delay_s)
+            if delay_s is None or not (self._first.done() or follows):
+                return error
+            await self._pause(delay_s)
+            if self._store_error is not None:
+                return self._store_error
 
-    def _give_up(self, error: QuantuMQTTError) -> None:
-        self._end(error)
-        if not self._first.done():
-            self._first._settle(None, error)
+    async def _pause(self, delay_s: float) -> None:
+        """Wait before the next attempt; a store that fails ends the wait."""
+        self._awake.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_s):
+                await self._awake.wait()
 
     def _may_fall_back(self, error: QuantuMQTTError) -> bool:
         is_about_version = isinstance(error, ConnectionLost) or (
@@ -257,8 +349,6 @@ class Driver:
 
     def _plan_next(self, error: QuantuMQTTError, attempt: int) -> float | None:
         backoff = self._options.reconnect
-        if isinstance(error, ServerRedirect):
-            return self._follow(error)
         may_retry = error.retryable or (
             isinstance(error, Refused) and error.reason_code in _TRANSIENT
         )
@@ -266,26 +356,34 @@ class Driver:
             return None
         return backoff.delay_s(attempt, self._dice.random())
 
-    def _follow(self, redirect: ServerRedirect) -> float | None:
+    async def _follow(self, redirect: ServerRedirect, attempt: int) -> float | None:
         """Ask the application whether to follow a redirect."""
-        decide = self._options.on_redirect
-        url = decide(redirect.server_reference) if decide is not None else None
-        if url is None:
+        try:
+            url = await self._observer.on_redirect(redirect.server_reference)
+            if url is None:
+                return None
+            self._endpoints = (Endpoint.parse(url),)
+        except Exception:
+            _LOG.exception("on_redirect of the application failed, the redirect is not followed")
             return None
-        self._endpoint = Endpoint.parse(url)
-        return 0.0
+        # A pause from the second on: two servers may send us to each other.
+        if attempt <= 1:
+            return 0.0
+        return self._plan_next(ConnectionLost("redirected"), attempt) or 0.0
 
     async def _live_once(self) -> QuantuMQTTError:
         """Connect and stay until it ends; returns why it did."""
         self._end_error = None
         loop = asyncio.get_running_loop()
-        link = _Link(self)
+        where: object = " or ".join(map(str, self._endpoints))
         opened = self._opened = loop.create_future()
         try:
             async with asyncio.timeout(self._options.connect_timeout_s):
-                self._transport = await self._connect(link)
+                link = await self._connect()
+                where = link.endpoint
+                self._transport = link.transport
                 self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_BYTES)
-                auth_data = self._authenticator.start() if self._authenticator else None
+                auth_data = self._start_authentication()
                 with self._lock:
                     self._session.begin(loop.time(), auth_data)
                 self._flush()
@@ -294,8 +392,7 @@ class Driver:
         except TimeoutError:
             return self._after_end(
                 ConnectFailed(
-                    f"no connection to {self._endpoint} within"
-                    f" {self._options.connect_timeout_s:g} s",
+                    f"no connection to {where} within {self._options.connect_timeout_s:g} s",
                     "is the address right, and does an MQTT broker answer there?",
                 )
             )
@@ -304,7 +401,7 @@ class Driver:
         except asyncio.CancelledError:
             self._after_end(ClientClosed("the client was closed"))
             raise
-        words = f"connection to {self._endpoint} lost" + (f": {reason}" if reason else "")
+        words = f"connection to {where} lost" + (f": {reason}" if reason else "")
         return self._after_end(ConnectionLost(words))
 
     def _after_end(self, error: QuantuMQTTError) -> QuantuMQTTError:
@@ -320,39 +417,42 @@ class Driver:
         self._act()
         return error
 
-    async def _connect(self, link: _Link) -> asyncio.Transport:
-        """Make a transport.
+    def _start_authentication(self) -> bytes | None:
+        """Ask the application's authenticator to begin.
 
         Raises:
-            ConnectFailed: It could not be made; `TlsFailed` when TLS said no.
+            ConnectFailed: It raised something that is no error of ours.
         """
-        loop = asyncio.get_running_loop()
-        endpoint, options = self._endpoint, self._options
         try:
-            if endpoint.scheme == "unix":
-                transport, _ = await loop.create_unix_connection(lambda: link, endpoint.host)
-                return transport
-            context = options.tls
-            if context is None and endpoint.is_encrypted:
-                context = ssl.create_default_context()
-            transport, _ = await loop.create_connection(
-                lambda: link,
-                endpoint.host,
-                endpoint.port,
-                ssl=context,
-                server_hostname=(options.tls_server_name or endpoint.host) if context else None,
-            )
-            return transport
-        except ssl.SSLError as error:
-            raise TlsFailed(
-                f"TLS with {endpoint}: {error.reason or error}",
-                "check the certificates, the authority (tls=) and the server name",
-            ) from error
-        except OSError as error:
+            return self._authenticator.start() if self._authenticator is not None else None
+        except QuantuMQTTError:
+            raise
+        except Exception as error:
             raise ConnectFailed(
-                f"cannot connect to {endpoint}: {error.strerror or error}",
-                "is the broker running, and are host and port right?",
+                f"the authenticator failed: {error!r}", "it is the application's; see its error"
             ) from error
+
+    async def _connect(self) -> _Link:
+        """Make a transport to the first endpoint that answers, beginning where it was our turn.
+
+        Raises:
+            ConnectFailed: None could be made; `TlsFailed` when TLS said no.
+        """
+        endpoints = self._endpoints
+
+        def attempt(endpoint: Endpoint) -> Callable[[], Coroutine[object, object, _Link]]:
+            async def connect() -> _Link:
+                link = _Link(self, endpoint)
+                link.transport = await open_transport(endpoint, self._options, link)
+                return link
+
+            return connect
+
+        won = await race([attempt(one) for one in endpoints], _Link.abort)
+        # Should this server refuse us, the next one is asked first.
+        after = won.place + 1
+        self._endpoints = (*endpoints[after:], *endpoints[:after])
+        return won.opened
 
     # --- callbacks of the loop ----------------------------------------------------------------
 
@@ -375,22 +475,28 @@ class Driver:
 
     def _act(self) -> None:
         """Fetch under the lock what the session has to say, and do it without."""
-        loop = self._loop
-        assert loop is not None, "only a started driver acts"
+        loop, commits = self._loop, self._commits
         session = self._session
         with self._lock:
             self._flush_due = False
-            output = session.take_output(loop.time())
+            output = session.take_output(loop.time() if loop is not None else 0.0)
             events = session.take_events()
             deliveries = session.take_deliveries()
             settled = session.take_settled()
+            records, accepted = session.take_records() if commits is not None else _NO_RECORDS
             progress: list[Pending[None]] = []
             if self._progress and session.unsettled_bytes < self._progress_from:
                 progress, self._progress = self._progress, progress
             if self._is_closed and self._progress:
                 progress, self._progress = [*progress, *self._progress], []
-        if output and self._transport is not None:
-            self._transport.write(output)
+        transport = self._transport
+        if commits is not None:
+            leaving = (transport, output) if output and transport is not None else None
+            commits.put(records, accepted, leaving)
+            if commits.wants_rewrite(session.unsettled_bytes):
+                self._rewrite_store(commits)
+        elif output and transport is not None:
+            transport.write(output)
         for sinks, messages in deliveries:
             if self._receive_interceptors:
                 self._intercept(messages)
@@ -403,6 +509,11 @@ class Driver:
         for event in events:
             self._on_event(event)
 
+    def _rewrite_store(self, commits: Commits) -> None:
+        with self._lock:
+            records, accepted = self._session.snapshot()
+        commits.replace(records, accepted)
+
     def _intercept(self, messages: list[Message]) -> None:
         for message in messages:
             for intercept in self._receive_interceptors:
@@ -414,16 +525,18 @@ class Driver:
     def _on_event(self, event: Event) -> None:
         if isinstance(event, Connected):
             self._set_connected(error=None)
+            if self._pausing and self._transport is not None:
+                self._transport.pause_reading()
             if self._opened is not None and not self._opened.done():
                 self._opened.set_result(None)
+            if event.session_lost:
+                _LOG.warning("the server has lost the session of client %r", self.client_id)
             self._tick()
             if not self._first.done():
                 self._first._settle(event)
             self._observer.on_connected(event)
         elif isinstance(event, Failed):
-            self._end_error = event.error
-            if self._transport is not None:
-                self._transport.close()
+            self._hang_up(event.error)
         elif isinstance(event, Challenged):
             self._on_challenge(event)
         else:
@@ -438,13 +551,24 @@ class Driver:
         try:
             answer = authenticator.answer(challenge.data)
         except QuantuMQTTError as error:
-            self._end_error = error
-            if self._transport is not None:
-                self._transport.close()
+            self._hang_up(error)
+            return
+        except Exception as error:
+            _LOG.exception("the authenticator of the application failed")
+            self._hang_up(ConnectFailed(f"the authenticator failed: {error!r}"))
             return
         with self._lock:
             self._session.answer_challenge(answer)
         self._flush()
+
+    def _hang_up(self, error: QuantuMQTTError) -> None:
+        """End this connection from our side; a peer that does not read cannot hold us up."""
+        self._end_error = error
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+            assert self._loop is not None, "who has a transport has a loop"
+            self._loop.call_later(_LINGER_S, transport.abort)
 
     def _tick(self) -> None:
         loop = self._loop
@@ -523,7 +647,7 @@ class Driver:
     def can_ever_fit(self, receipt: Receipt) -> bool:
         """Whether waiting could make room for this publish."""
         with self._lock:
-            return self._session.can_ever_fit(receipt.bytes)
+            return self._session.can_ever_fit(receipt.bytes_count)
 
     def progress(self) -> Pending[None]:
         """Something to wait for before a refused publish is tried again."""
@@ -618,6 +742,13 @@ class Driver:
             loop.call_soon_threadsafe(self._flush)
         except RuntimeError as error:
             raise _closed() from error
+
+
+def _report_recovered(receipt: Receipt) -> None:
+    """Nobody may be there to ask what became of a publish of an earlier process."""
+    error = receipt.exception()
+    if error is not None and not isinstance(error, StillStored):
+        _LOG.warning("a publish of an earlier process failed: %s", error)
 
 
 def _closed() -> ClientClosed:

@@ -6,7 +6,8 @@ lives: in `order` while this connection owes an acknowledgement, and in `unaccep
 still works on the message. The second outlives the connection: when the session resumes and the
 broker sends the message again, it is not handed out again, only owed again.
 
-Ids of QoS 2 stay in `exactly_once` until PUBREL; that is what makes hand-off happen once.
+Ids of QoS 2 stay in `exactly_once` until PUBREL; that is what makes hand-off happen once. With a
+journal they outlive the process, from the moment the application has accepted the message.
 The caller holds the session lock.
 """
 
@@ -14,6 +15,7 @@ from collections import deque
 from typing import Final
 
 from quantumqtt._core import Message
+from quantumqtt.client.journal import Journal
 from quantumqtt.client.outbound import OutboxItem
 from quantumqtt.errors import RemoteProtocolError
 from quantumqtt.mqtt import ReasonCode
@@ -26,8 +28,11 @@ _QOS_2: Final = 2
 class Inbound:
     """The incoming half of a session."""
 
-    def __init__(self, *, receive_maximum: int, alias_maximum: int) -> None:
-        self.session = 1
+    def __init__(
+        self, *, receive_maximum: int, alias_maximum: int, journal: Journal | None = None
+    ) -> None:
+        self.session: int = 1
+        self._journal = journal
         self.unaccepted: dict[int, int] = {}
         self.exactly_once: set[int] = set()
         self._order: deque[int] = deque()
@@ -63,8 +68,12 @@ class Inbound:
 
     def _owe_again(self, packet_id: int, ack: int, outbox: list[OutboxItem]) -> None:
         if packet_id not in self.unaccepted:
-            outbox.append(ack | packet_id)
-        elif packet_id not in self._order:
+            if not self._order:
+                outbox.append(ack | packet_id)
+                return
+            # Accepted in an earlier life; its acknowledgement still keeps the order.
+            self.unaccepted[packet_id] = 0
+        if packet_id not in self._order:
             self._order.append(packet_id)
             self._acknowledge(outbox)
 
@@ -81,7 +90,13 @@ class Inbound:
             return
         self.unaccepted[packet_id] = missing - 1
         if missing == 1:
+            if self._journal is not None and packet_id in self.exactly_once:
+                self._journal.received(packet_id)
             self._acknowledge(outbox)
+
+    def handed_over(self) -> list[int]:
+        """QoS 2 ids whose message the application has accepted and the broker may send again."""
+        return [one for one in self.exactly_once if not self.unaccepted.get(one)]
 
     def _acknowledge(self, outbox: list[OutboxItem]) -> None:
         order, unaccepted = self._order, self.unaccepted
@@ -96,6 +111,8 @@ class Inbound:
         if packet_id not in self.exactly_once:
             return False
         self.exactly_once.remove(packet_id)
+        if self._journal is not None:
+            self._journal.completed(packet_id)
         return True
 
     def resolve_alias(self, message: Message, alias: int) -> Message:

@@ -32,7 +32,7 @@ class Inbox:
         if count_max < 1:
             raise ValueError("queue_count_max is at least 1")
         self.row: deque[Message] = deque()
-        self.dropped_total = 0
+        self.dropped_total: int = 0
         self.error: QuotaExceeded | None = None
         self._name = name
         self._count_max = count_max

@@ -1,7 +1,7 @@
 """What a client is told before it starts: frozen values, checked when they are made."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Final, Literal, Protocol
@@ -9,6 +9,8 @@ from urllib.parse import unquote, urlsplit
 
 from quantumqtt import _core
 from quantumqtt.client.backoff import Backoff
+from quantumqtt.client.proxies import Proxy
+from quantumqtt.client.websocket import check_headers
 from quantumqtt.errors import LocalProtocolError
 from quantumqtt.mqtt import PropertyId, TopicName, encode_properties
 from quantumqtt.mqtt.properties import UserProperties
@@ -21,9 +23,13 @@ _PORTS: Final[Mapping[str, int]] = {
     "mqtts": 8883,
     "ssl": 8883,
     "tls": 8883,
+    "ws": 80,
+    "wss": 443,
     "unix": 0,
 }
-_ENCRYPTED: Final = frozenset({"mqtts", "ssl", "tls"})
+_ENCRYPTED: Final = frozenset({"mqtts", "ssl", "tls", "wss"})
+_WEBSOCKET: Final = frozenset({"ws", "wss"})
+_WEBSOCKET_PATH: Final = "/mqtt"
 KEEP_ALIVE_S_MAX: Final = 65_535
 Payload = bytes | bytearray | memoryview | str | None
 
@@ -54,11 +60,13 @@ class Endpoint:
 
     Attributes:
         host: Name or address; for a Unix socket its path.
+        path: What a WebSocket asks for, with its query.
     """
 
     scheme: str
     host: str
     port: int
+    path: str = ""
     user_name: str | None = None
     password: str | None = field(default=None, repr=False)
 
@@ -67,9 +75,16 @@ class Endpoint:
         """Whether TLS is asked for."""
         return self.scheme in _ENCRYPTED
 
+    @property
+    def is_websocket(self) -> bool:
+        """Whether MQTT travels in WebSocket frames."""
+        return self.scheme in _WEBSOCKET
+
     @classmethod
     def parse(cls, url: str) -> "Endpoint":
-        """Read `mqtt://user:password@host:port`, `mqtts://…` or `unix:///path`; a bare host works.
+        """Read `mqtt://user:password@host:port`, `mqtts://…`, `ws://…/path` or `unix:///path`.
+
+        A bare host works, too.
 
         Raises:
             ValueError: The URL is none of these; names what is wrong.
@@ -81,10 +96,15 @@ class Endpoint:
         host = parts.path if parts.scheme == "unix" else parts.hostname
         if not host:
             raise ValueError(f"{url!r}: no host")
+        path = ""
+        if parts.scheme in _WEBSOCKET:
+            path = _WEBSOCKET_PATH if parts.path in ("", "/") else parts.path
+            path = f"{path}?{parts.query}" if parts.query else path
         return cls(
             scheme=parts.scheme,
             host=host,
             port=parts.port or _PORTS[parts.scheme],
+            path=path,
             user_name=unquote(parts.username) if parts.username is not None else None,
             password=unquote(parts.password) if parts.password is not None else None,
         )
@@ -94,7 +114,7 @@ class Endpoint:
         if self.scheme == "unix":
             return f"unix://{self.host}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}" + (self.path if self.is_websocket else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +221,7 @@ class SessionOptions:
     topic_alias_maximum: int = 0
     topic_aliases: bool = False
     request_response_information: bool = False
+    is_stored: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what no connection could ever use."""
@@ -227,16 +248,37 @@ class SessionOptions:
     @property
     def resumes(self) -> bool:
         """Whether the session is to outlive this client."""
-        return not self.clean_start or bool(self.session_expiry_s)
+        return not self.clean_start or bool(self.session_expiry_s) or self.is_stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportOptions:
     """How a connection is made and made again."""
 
-    endpoint: Endpoint
+    endpoints: tuple[Endpoint, ...]
     tls: SSLContext | None = None
     tls_server_name: str | None = None
+    proxy: Proxy | None = None
+    websocket_headers: Mapping[str, str] = field(default_factory=dict)
     connect_timeout_s: float = 10.0
     reconnect: Backoff | None = field(default_factory=Backoff)
-    on_redirect: Callable[[str | None], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no connection could ever use."""
+        if self.connect_timeout_s <= 0:
+            raise ValueError("connect_timeout_s is positive")
+        check_headers(self.websocket_headers)
+        if self.proxy is not None and any(one.scheme == "unix" for one in self.endpoints):
+            raise ValueError("a Unix socket is on this machine: there is no proxy to it")
+
+
+def endpoints_of(url: str | Sequence[str]) -> tuple[Endpoint, ...]:
+    """Read one URL or several.
+
+    Raises:
+        ValueError: One of them names no broker.
+    """
+    urls = [url] if isinstance(url, str) else url
+    if not urls:
+        raise ValueError("no URL: name at least one broker")
+    return tuple(Endpoint.parse(one) for one in urls)

@@ -10,10 +10,18 @@ here reads a clock or does I/O; the caller holds the session lock.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
-from quantumqtt.client.receipts import Operation, Receipt
-from quantumqtt.errors import PublishQueueFull, QuantuMQTTError, QuotaExceeded, SessionLost
+from quantumqtt.client.journal import Journal
+from quantumqtt.client.receipts import Operation, Pending, Receipt
+from quantumqtt.errors import (
+    PublishQueueFull,
+    QuantuMQTTError,
+    QuotaExceeded,
+    SessionLost,
+    StillStored,
+)
 
 PACKET_ID_MAX: Final = 65_535
 _DUP: Final = 0b1000
@@ -29,14 +37,17 @@ _SENT: Final = (0, None)
 class Outbound:
     """The outgoing half of a session."""
 
-    def __init__(self, *, queue_bytes_max: int, aliases: bool) -> None:
+    def __init__(
+        self, *, queue_bytes_max: int, aliases: bool, journal: Journal | None = None
+    ) -> None:
         self.outbox: list[OutboxItem] = []
-        self.is_open = False
-        self.settled: list[Receipt | Operation] = []
+        self.is_open: bool = False
+        self.settled: list[Receipt | Operation | Pending[None]] = []
         self.pending: dict[int, Receipt | Operation] = {}
         self.waiting: deque[Receipt] = deque()
-        self.unsettled_bytes = 0
-        self.window = 0
+        self.unsettled_bytes: int = 0
+        self.window: int = 0
+        self._journal = journal
         self._window_qos_2 = 0
         self._leaving: list[Receipt] = []
         self._queue_bytes_max = queue_bytes_max
@@ -51,10 +62,12 @@ class Outbound:
         Raises:
             PublishQueueFull: It would exceed the bound; nothing was taken.
         """
-        total = self.unsettled_bytes + receipt.bytes
+        total = self.unsettled_bytes + receipt.bytes_count
         if total > self._queue_bytes_max:
             total = self._make_room(receipt, drop_oldest=drop_oldest)
         self.unsettled_bytes = total
+        if self._journal is not None:
+            self._journal.accepted(receipt)
         if self.waiting or not self.is_open:
             self.waiting.append(receipt)
         elif not receipt.flags & _QOS_BITS:
@@ -64,14 +77,14 @@ class Outbound:
 
     def _make_room(self, receipt: Receipt, *, drop_oldest: bool) -> int:
         full = PublishQueueFull(
-            f"publish of {receipt.bytes} bytes: {self.unsettled_bytes} of"
+            f"publish of {receipt.bytes_count} bytes: {self.unsettled_bytes} of"
             f" {self._queue_bytes_max} bytes are not acknowledged yet",
             "wait for receipts, or raise queue_bytes_max",
         )
-        if not drop_oldest or receipt.bytes > self._queue_bytes_max:
+        if not drop_oldest or receipt.bytes_count > self._queue_bytes_max:
             raise full
         kept: list[Receipt] = []
-        while self.waiting and self.unsettled_bytes + receipt.bytes > self._queue_bytes_max:
+        while self.waiting and self.unsettled_bytes + receipt.bytes_count > self._queue_bytes_max:
             oldest = self.waiting.popleft()
             if oldest.packet_id:
                 kept.append(oldest)
@@ -79,9 +92,9 @@ class Outbound:
                 dropped = PublishQueueFull("dropped for a newer publish, as its policy asked")
                 self.settle(oldest, None, dropped)
         self.waiting.extendleft(reversed(kept))
-        if self.unsettled_bytes + receipt.bytes > self._queue_bytes_max:
+        if self.unsettled_bytes + receipt.bytes_count > self._queue_bytes_max:
             raise full
-        return self.unsettled_bytes + receipt.bytes
+        return self.unsettled_bytes + receipt.bytes_count
 
     def release(self) -> None:
         """Send what waits, in order, up to the window. Call only while the connection is open."""
@@ -117,6 +130,8 @@ class Outbound:
         self.window -= 1
         self._window_qos_2 -= is_qos_2
         receipt.packet_id = packet_id
+        if self._journal is not None:
+            self._journal.sent(receipt)
         self._put(receipt, receipt.flags)
         return True
 
@@ -172,7 +187,9 @@ class Outbound:
         del self.pending[packet_id]
         self.window += 1
         self._window_qos_2 += qos_bits == QOS_2_BITS
-        self.unsettled_bytes -= receipt.bytes
+        self.unsettled_bytes -= receipt.bytes_count
+        if self._journal is not None:
+            self._journal.settled(receipt)
         receipt.payload = b""
         receipt._outcome = (reason_code, error) if reason_code else _SENT
         if receipt._waiters is not None:
@@ -185,6 +202,8 @@ class Outbound:
         if not isinstance(receipt, Receipt) or receipt.flags & _QOS_BITS != QOS_2_BITS:
             return False
         receipt.released = True
+        if self._journal is not None:
+            self._journal.released(receipt)
         receipt.payload = b""
         self.outbox.append(_PUBREL | packet_id)
         return True
@@ -193,7 +212,14 @@ class Outbound:
         self, receipt: Receipt, reason_code: int | None, error: QuantuMQTTError | None
     ) -> None:
         """Let go of a publish; whoever waits is called once the lock is released."""
-        self.unsettled_bytes -= receipt.bytes
+        if self._journal is not None:
+            self._journal.settled(receipt)
+        self._let_go(receipt, reason_code, error)
+
+    def _let_go(
+        self, receipt: Receipt, reason_code: int | None, error: QuantuMQTTError | None
+    ) -> None:
+        self.unsettled_bytes -= receipt.bytes_count
         receipt.payload = b""
         receipt._outcome = (reason_code, error)
         if receipt._waiters is not None:
@@ -214,7 +240,7 @@ class Outbound:
         outbox, self.outbox = self.outbox, []
         if self._leaving:
             for receipt in self._leaving:
-                self.unsettled_bytes -= receipt.bytes
+                self.unsettled_bytes -= receipt.bytes_count
                 receipt.payload = b""
                 receipt._outcome = _SENT
                 if receipt._waiters is not None:
@@ -251,6 +277,8 @@ class Outbound:
         Sending a QoS 2 message again could deliver it twice, so it is reported as failed instead.
         """
         self.pending.clear()
+        if self._journal is not None:
+            self._journal.forgotten()
         kept: deque[Receipt] = deque()
         for receipt in self.waiting:
             if receipt.packet_id and receipt.flags & _QOS_BITS == QOS_2_BITS:
@@ -260,20 +288,44 @@ class Outbound:
             kept.append(receipt)
         self.waiting = kept
 
+    def unsettled(self) -> list[Receipt]:
+        """Every publish that is accepted and not settled, in the order of acceptance."""
+        in_flight = [owner for owner in self.pending.values() if isinstance(owner, Receipt)]
+        receipts = (*in_flight, *self._leaving, *self.waiting)
+        return list({id(receipt): receipt for receipt in receipts}.values())
+
+    def resume(self, receipts: Sequence[Receipt]) -> None:
+        """Take back what a store kept, ahead of what was accepted since."""
+        for receipt in receipts:
+            self.unsettled_bytes += receipt.bytes_count
+            if receipt.packet_id:
+                self.pending[receipt.packet_id] = receipt
+        self.waiting.extendleft(reversed(receipts))
+
     def fail_all(self, error: QuantuMQTTError) -> None:
-        """Settle everything: the client ends."""
-        receipts = {id(receipt): receipt for receipt in (*self._leaving, *self.waiting)}
+        """Settle everything: the client ends. What its store has, the store keeps."""
+        receipts = self.unsettled()
         for owner in self.pending.values():
-            if isinstance(owner, Receipt):
-                receipts[id(owner)] = owner
-            else:
+            if not isinstance(owner, Receipt):
                 self.answer(owner, None, error)
-        for receipt in receipts.values():
-            self.settle(receipt, None, error)
+        for receipt in receipts:
+            acceptance = receipt.acceptance
+            if not acceptance.done():
+                acceptance._outcome = (None, error)
+                self.settled.append(acceptance)
+            is_stored = receipt.sequence and receipt.accepted
+            self._let_go(receipt, None, _still_stored(receipt, error) if is_stored else error)
         self._leaving.clear()
         self.waiting.clear()
         self.pending.clear()
         self.outbox.clear()
+
+
+def _still_stored(receipt: Receipt, error: QuantuMQTTError) -> StillStored:
+    return StillStored(
+        f"publish to {receipt.topic!r} is not acknowledged, and the client ended: {error}",
+        "its store keeps it: the next client that opens the store sends it",
+    )
 
 
 def _session_lost(receipt: Receipt) -> SessionLost:

@@ -9,12 +9,12 @@ acts on after releasing it. So nothing here can block, and no callback can run u
 States: `IDLE` (no connection) → `OPENING` (CONNECT is out) → `OPEN` (the server said yes) →
 `ENDING` (we said goodbye, or gave up on the peer) → `IDLE`. The session's contents (publishes in
 flight, received ids, subscriptions) live across connections; the parts hold them: `outbound.py`,
-`inbound.py`.
+`inbound.py`. With a store, what must outlive the process is noted in `journal.py`.
 
 Deliberately absent: reconnecting (the caller's, with `backoff.py`), and any wait.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Generic, TypeVar
@@ -22,9 +22,10 @@ from typing import Final, Generic, TypeVar
 from quantumqtt import _core
 from quantumqtt._core import AckRun, Control, Message
 from quantumqtt.client.inbound import Inbound
+from quantumqtt.client.journal import Contents, Journal
 from quantumqtt.client.options import LEVELS, SessionOptions
 from quantumqtt.client.outbound import QOS_1_BITS, QOS_2_BITS, Outbound
-from quantumqtt.client.receipts import Operation, Receipt
+from quantumqtt.client.receipts import Operation, Pending, Receipt
 from quantumqtt.client.refusals import Properties, property_of, refusal, text_of
 from quantumqtt.client.routes import Routes
 from quantumqtt.errors import (
@@ -101,6 +102,9 @@ class Connected:
 
     session_present: bool
     capabilities: Capabilities
+    # We had a session there, and it expired or was thrown away: subscriptions are made again, QoS 1
+    # is sent again, and QoS 2 that was on its way has failed with `SessionLost`.
+    session_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,19 +136,24 @@ class Session(Generic[Sink]):
     """One client's protocol state, whatever connections it goes through."""
 
     def __init__(self, options: SessionOptions) -> None:
-        self.state = State.IDLE
-        self.level = LEVELS[options.version]
-        self.client_id = options.client_id
+        self.state: State = State.IDLE
+        self.level: int = LEVELS[options.version]
+        self.client_id: str = options.client_id
         self.capabilities: Capabilities | None = None
         self.subscriptions: dict[str, int] = {}
         self.routes: Routes[Sink] = Routes()
-        self.unrouted_total = 0
+        self.unrouted_total: int = 0
         self._options = options
+        self._journal = Journal() if options.is_stored else None
         self._outbound = Outbound(
-            queue_bytes_max=options.queue_bytes_max, aliases=options.topic_aliases
+            queue_bytes_max=options.queue_bytes_max,
+            aliases=options.topic_aliases,
+            journal=self._journal,
         )
         self._inbound = Inbound(
-            receive_maximum=options.receive_maximum, alias_maximum=options.topic_alias_maximum
+            receive_maximum=options.receive_maximum,
+            alias_maximum=options.topic_alias_maximum,
+            journal=self._journal,
         )
         self._rest = bytearray()
         self._wanted = 0
@@ -154,10 +163,59 @@ class Session(Generic[Sink]):
         self._restoring: set[int] = set()
         self._must_restore = False
         self._had_session = False
+        self._stored_level = 0
         self._is_limited = True
         self._keep_alive_s = 0.0
         self._sent_at = 0.0
         self._pinged_at: float | None = None
+
+    # --- a life before this process -----------------------------------------------------------
+
+    def restore(
+        self, contents: Contents, new_receipt: Callable[[str, bytes, int, bytes], Receipt]
+    ) -> list[Receipt]:
+        """Go on where the store says an earlier process was; before the first connection.
+
+        Returns the publishes that process did not see acknowledged, oldest first.
+        """
+        assert self._journal is not None, "only a stored session has an earlier life"
+        self.client_id = contents.client_id
+        self._had_session = bool(contents.level)
+        self._stored_level = contents.level
+        if contents.level and self._options.version == "auto":
+            self.level = contents.level
+        self.subscriptions |= contents.subscriptions
+        self._inbound.exactly_once |= contents.received
+        receipts = []
+        for sequence, stored in contents.publishes.items():
+            receipt = new_receipt(*stored.parts())
+            receipt.sequence = sequence
+            receipt.packet_id = stored.packet_id
+            receipt.released = stored.released
+            receipt._acceptance = Pending()
+            receipt._acceptance._settle(None)
+            receipts.append(receipt)
+        self._outbound.resume(receipts)
+        self._journal.open(contents.next_sequence)
+        return receipts
+
+    def take_records(self) -> tuple[list[bytes], list[Receipt]]:
+        """Hand out what the store must know before the output of this turn may leave."""
+        assert self._journal is not None, "only a stored session has records"
+        return self._journal.take()
+
+    def snapshot(self) -> tuple[list[bytes], list[Receipt]]:
+        """As `take_records`, in place of all records there ever were."""
+        assert self._journal is not None, "only a stored session has records"
+        return self._journal.snapshot(
+            level=self._stored_level,
+            subscriptions=self.subscriptions,
+            received=self._inbound.handed_over(),
+            receipts=sorted(
+                (one for one in self._outbound.unsettled() if one.sequence),
+                key=lambda one: one.sequence,
+            ),
+        )
 
     # --- life of a connection -----------------------------------------------------------------
 
@@ -216,7 +274,8 @@ class Session(Generic[Sink]):
         wished = self._options.session_expiry_s
         if wished is not None:
             return wished
-        return 300 if self._options.clean_start else _UNLIMITED
+        is_brief = self._options.clean_start and self._journal is None
+        return 300 if is_brief else _UNLIMITED
 
     def fall_back(self) -> bool:
         """Speak 3.1.1 from now on; False when that is not what the caller allowed."""
@@ -334,9 +393,9 @@ class Session(Generic[Sink]):
             return None
         what = f"publish to {receipt.topic!r}"
         # Topic, properties and payload, and at most 13 bytes of header, lengths and packet id.
-        if receipt.bytes + 13 > known.packet_bytes_max:
+        if receipt.bytes_count + 13 > known.packet_bytes_max:
             return PacketTooLarge(
-                f"{what}: {receipt.bytes} bytes, the server takes {known.packet_bytes_max}",
+                f"{what}: {receipt.bytes_count} bytes, the server takes {known.packet_bytes_max}",
                 "make the payload smaller",
                 ReasonCode.PACKET_TOO_LARGE,
             )
@@ -432,7 +491,7 @@ class Session(Generic[Sink]):
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 
-    def take_settled(self) -> list[Receipt | Operation]:
+    def take_settled(self) -> list[Receipt | Operation | Pending[None]]:
         """Hand out promises whose outcome is known and that somebody waits for.
 
         Call those who wait without the lock.
@@ -527,6 +586,9 @@ class Session(Generic[Sink]):
         self, kind: int, packet_ids: list[int], reason_code: int, properties: Properties
     ) -> None:
         outbound = self._outbound
+        if kind == _PUBCOMP and reason_code == ReasonCode.PACKET_IDENTIFIER_NOT_FOUND:
+            # The server had finished before; we released again because its word was lost.
+            reason_code = ReasonCode.SUCCESS
         if kind in (_PUBACK, _PUBCOMP):
             qos_bits = QOS_1_BITS if kind == _PUBACK else QOS_2_BITS
             error = _refused(reason_code, properties)
@@ -620,9 +682,13 @@ class Session(Generic[Sink]):
             window_qos_2=window if self.level == LEVELS["5"] else min(window, _V3_QOS_2_WINDOW),
             alias_max=known.topic_alias_maximum,
         )
-        self._events.append(Connected(packet.session_present, known))
+        is_lost = self._had_session and not packet.session_present
+        self._events.append(Connected(packet.session_present, known, is_lost))
         self._restore_subscriptions(session_present=packet.session_present)
         self._had_session = True
+        if self._journal is not None and self._stored_level != self.level:
+            self._stored_level = self.level
+            self._journal.opened(self.level)
         self._refuse_waiting()
         self._outbound.release()
 
@@ -707,13 +773,19 @@ class Session(Generic[Sink]):
                 error = refusal(f"{verb} {text!r}", code, packet.properties)
                 first_error = first_error or error
                 if is_restoring:
-                    self.subscriptions.pop(text, None)
+                    self._forget_subscription(text)
                     self._events.append(SubscriptionLost(text, error))
             elif is_subscribe:
+                if self._journal is not None and self.subscriptions.get(text) != filter_options:
+                    self._journal.subscribed(text, filter_options)
                 self.subscriptions[text] = filter_options
             else:
-                self.subscriptions.pop(text, None)
+                self._forget_subscription(text)
         self._outbound.answer(operation, codes, first_error)
+
+    def _forget_subscription(self, topic_filter: str) -> None:
+        if self.subscriptions.pop(topic_filter, None) is not None and self._journal is not None:
+            self._journal.unsubscribed(topic_filter)
 
     def _on_disconnect(self, packet: Control) -> None:
         if self.level != LEVELS["5"]:

@@ -157,24 +157,52 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 class Receipt(Pending[int]):
     """What became of one publish; the result is the broker's reason code.
 
-    A receipt exists once the publish is *accepted*: the client holds it and will not forget it
-    while the process lives. It is *acknowledged*, and so done, when the broker has taken it over:
-    at QoS 0 when the bytes left for the network, at QoS 1 with PUBACK, at QoS 2 with PUBCOMP.
+    A receipt exists once the client holds the publish; it will not forget it while the process
+    lives. The publish is *accepted* when the client's store has it: at once, or, when the store is
+    a file and the QoS is 1 or 2, when the disk has it. It is *acknowledged*, and so done, when the
+    broker has taken it over: at QoS 0 when the bytes left for the network, at QoS 1 with PUBACK, at
+    QoS 2 with PUBCOMP.
     """
 
-    __slots__ = ("bytes", "flags", "packet_id", "payload", "properties", "released", "topic")
+    __slots__ = (
+        "_acceptance",
+        "bytes_count",
+        "flags",
+        "packet_id",
+        "payload",
+        "properties",
+        "released",
+        "sequence",
+        "topic",
+    )
+    _acceptance: Pending[None]
 
     def __init__(self, topic: str, payload: bytes, flags: int, properties: bytes) -> None:
         # Pending.__init__ written out: this runs per message.
         self._outcome = None
         self._waiters = None
-        self.topic = topic
-        self.payload = payload
-        self.flags = flags
-        self.properties = properties
-        self.bytes = len(topic) + len(payload) + len(properties)
-        self.packet_id = 0
-        self.released = False
+        self.topic: str = topic
+        self.payload: bytes = payload
+        self.flags: int = flags
+        self.properties: bytes = properties
+        self.bytes_count: int = len(topic) + len(payload) + len(properties)
+        self.packet_id: int = 0
+        self.released: bool = False
+        # Its number in the store; 0 when it is in none.
+        self.sequence: int = 0
+
+    @property
+    def acceptance(self) -> Pending[None]:
+        """Await it, or `wait()` for it, to know that the publish survives a crash.
+
+        Without a store, and at QoS 0, there is nothing to wait for.
+        """
+        return self._acceptance if self.sequence else _NOTHING_TO_WAIT_FOR
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the client's store has it."""
+        return self.acceptance.done() and self.acceptance.exception() is None
 
     @property
     def qos(self) -> int:
@@ -204,6 +232,10 @@ class Receipt(Pending[int]):
         return f"<Receipt {self.topic!r} QoS {self.qos}: {state}>"
 
 
+_NOTHING_TO_WAIT_FOR: Final[Pending[None]] = Pending()
+_NOTHING_TO_WAIT_FOR._settle(None)
+
+
 def _ignore(_: object) -> None:
     """Drop a result that nobody asked for."""
 
@@ -215,6 +247,6 @@ class Operation(Pending[tuple[int, ...]]):
 
     def __init__(self, filters: tuple[tuple[str, int], ...], *, is_subscribe: bool) -> None:
         super().__init__()
-        self.filters = filters
-        self.is_subscribe = is_subscribe
-        self.packet_id = 0
+        self.filters: tuple[tuple[str, int], ...] = filters
+        self.is_subscribe: bool = is_subscribe
+        self.packet_id: int = 0

@@ -10,9 +10,10 @@ the loop's nor the caller's, one per subscription unless more were asked for. Lo
 
 import asyncio
 import logging
+import os
 import ssl
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Final, Literal, Self, TypeVar
 
 from quantumqtt._core import Message
@@ -22,18 +23,20 @@ from quantumqtt.client.filters import RetainHandling, options_byte, with_options
 from quantumqtt.client.inbox import QUEUE_COUNT_MAX, Inbox, Overflow
 from quantumqtt.client.options import (
     Authenticator,
-    Endpoint,
     Payload,
     SessionOptions,
     TransportOptions,
     Version,
     Will,
+    endpoints_of,
     new_client_id,
     payload_bytes,
 )
 from quantumqtt.client.protocol import Capabilities, Connected
+from quantumqtt.client.proxies import Proxy
 from quantumqtt.client.publishing import Press, PublishInterceptor
 from quantumqtt.client.receipts import Operation, Pending, Receipt
+from quantumqtt.client.store import FileStore, Store
 from quantumqtt.client.workers import Worker
 from quantumqtt.errors import ClientClosed, PublishQueueFull, QuantuMQTTError
 from quantumqtt.mqtt.properties import UserProperties
@@ -240,7 +243,7 @@ class SyncClient:
 
     def __init__(
         self,
-        url: str = "mqtt://localhost",
+        url: str | Sequence[str] = "mqtt://localhost",
         *,
         client_id: str = "",
         user_name: str | None = None,
@@ -252,6 +255,9 @@ class SyncClient:
         will: Will | None = None,
         tls: ssl.SSLContext | None = None,
         tls_server_name: str | None = None,
+        proxy: str | None = None,
+        websocket_headers: Mapping[str, str] | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
         authenticator: Authenticator | None = None,
         connect_timeout_s: float = 10.0,
         reconnect: Backoff | None = Backoff(),  # noqa: B008 - frozen
@@ -275,15 +281,19 @@ class SyncClient:
             LocalProtocolError: An argument breaks MQTT.
             ValueError: An argument makes no sense; names it.
         """
-        endpoint = Endpoint.parse(url)
-        secret = password if password is not None else endpoint.password
+        endpoints = endpoints_of(url)
+        named = next((one for one in endpoints if one.user_name is not None), endpoints[0])
+        secret = password if password is not None else named.password
         self._new_lock = new_lock or _new_lock
+        self._connected_worker = Worker("quantumqtt on_connected")
+        self._disconnected_worker = Worker("quantumqtt on_disconnected")
+        self._token_worker = Worker("quantumqtt tokens")
         driver_lock: Callable[[str], Lock] = self._new_lock
         self._driver = Driver(
             SessionOptions(
                 client_id=client_id or new_client_id(),
                 version=version,
-                user_name=user_name if user_name is not None else endpoint.user_name,
+                user_name=user_name if user_name is not None else named.user_name,
                 password=payload_bytes(secret) if secret is not None else None,
                 keep_alive_s=keep_alive_s,
                 clean_start=clean_start,
@@ -297,24 +307,27 @@ class SyncClient:
                 queue_bytes_max=queue_bytes_max,
                 topic_alias_maximum=topic_alias_maximum,
                 topic_aliases=topic_aliases,
+                is_stored=store is not None,
             ),
             TransportOptions(
-                endpoint=endpoint,
+                endpoints=endpoints,
                 tls=tls,
                 tls_server_name=tls_server_name,
+                proxy=Proxy.parse(proxy) if proxy is not None else None,
+                websocket_headers=dict(websocket_headers or {}),
                 connect_timeout_s=connect_timeout_s,
                 reconnect=reconnect,
-                on_redirect=on_redirect,
             ),
             self,
             receive_interceptors=receive_interceptors,
+            store=FileStore(store) if isinstance(store, str | os.PathLike) else store,
+            is_named=bool(client_id),
             new_lock=driver_lock,
+            new_receipt=self._new_token,
         )
-        self._connected_worker = Worker("quantumqtt on_connected")
-        self._disconnected_worker = Worker("quantumqtt on_disconnected")
-        self._token_worker = Worker("quantumqtt tokens")
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
+        self._on_redirect = on_redirect
         self._make = Press(publish_interceptors, self._new_token).make
         self._subscriptions: list[Subscription] = []
         self._state_lock = threading.Lock()
@@ -385,8 +398,15 @@ class SyncClient:
             loop, thread = self._loop, self._thread
         if was_closed:
             return
-        if loop is not None and thread is not None:
-            self._on_loop(self._driver.stop(drain_s=drain_s, session_expiry_s=session_expiry_s))
+        stopping = self._driver.stop(drain_s=drain_s, session_expiry_s=session_expiry_s)
+        if loop is None or thread is None:
+            # Never connected, but promises may have been made. A loop may run in this thread, so
+            # the stop gets a thread of its own.
+            stopper = threading.Thread(target=asyncio.run, args=(stopping,), name="quantumqtt stop")
+            stopper.start()
+            stopper.join()
+        else:
+            self._on_loop(stopping)
             loop.call_soon_threadsafe(loop.stop)
             thread.join(_JOIN_S)
         for subscription in self._subscriptions:
@@ -414,6 +434,11 @@ class SyncClient:
     def capabilities(self) -> Capabilities | None:
         """What the server can do; None before the first connection."""
         return self._driver.capabilities
+
+    @property
+    def recovered(self) -> tuple[Receipt, ...]:
+        """Publishes that an earlier process left in the store, as tokens; see `Client.recovered`."""
+        return self._driver.recovered
 
     def statistics(self) -> Statistics:
         """Take a snapshot of counters."""
@@ -543,6 +568,24 @@ class SyncClient:
         callback = self._on_disconnected
         if callback is not None:
             self._disconnected_worker.post(lambda: callback(error))
+
+    async def on_redirect(self, server_reference: str | None) -> str | None:
+        """Ask the application where to go, on the thread that also tells it of losses."""
+        decide = self._on_redirect
+        if decide is None:
+            return None
+        decided: Pending[str | None] = Pending()
+
+        def ask() -> None:
+            try:
+                url = decide(server_reference)
+            except Exception as error:
+                decided._settle(None, error)
+            else:
+                decided._settle(url)
+
+        self._disconnected_worker.post(ask)
+        return await decided
 
 
 def _new_lock(_name: str) -> threading.Lock:

@@ -174,6 +174,7 @@ def test_nonsense_on_the_admin_port_is_survived_and_logged_in_form() -> None:
         assert json.loads(node.wait_log("Invalid HTTP request"))["level"] == "warning"
 
 
+@pytest.mark.hardening("log-lines")
 def test_hostile_client_ids_do_not_break_the_log() -> None:
     hostile = 'a\r\n{"level": "error"}\x1b[2J'
     with NodeProcess("--log-level", "debug") as node:

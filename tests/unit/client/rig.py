@@ -1,9 +1,11 @@
 """A session and a pretend broker, joined by a wire that a test holds in its hands."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quantumqtt._core import Message
+from quantumqtt.client.journal import Contents
 from quantumqtt.client.options import SessionOptions
 from quantumqtt.client.protocol import Event, Session, State
 from quantumqtt.client.receipts import Operation, Receipt
@@ -33,6 +35,18 @@ class Rig:
         self.now = 0.0
         self.to_broker = b""
         self.to_client = b""
+        # What a store would hold, when the options say that there is one.
+        self.stored = Contents(self.session.client_id)
+        if self.session._options.is_stored:
+            self.recovered = self.session.restore(self.stored, Receipt)
+
+    def crash(self) -> list[Receipt]:
+        """The process dies and another one begins with what is stored; returns its receipts."""
+        self.to_broker = self.to_client = b""
+        self.broker.cut()
+        self.session = Session(self.session._options)
+        self.sink = Collector()
+        return self.session.restore(copy.deepcopy(self.stored), Receipt)
 
     def connect(self) -> None:
         """Open a connection and let everything settle."""
@@ -92,7 +106,13 @@ class Rig:
     def collect(self) -> None:
         """Do what a driver does: fetch everything and act on it."""
         session = self.session
-        self.to_broker += session.take_output(self.now)
+        output = session.take_output(self.now)
+        if session._options.is_stored:
+            records, accepted = session.take_records()
+            self.stored.apply(b"".join(records))
+            for receipt in accepted:
+                receipt.acceptance._settle(None)
+        self.to_broker += output
         self.events += session.take_events()
         for sinks, messages in session.take_deliveries():
             for sink in sinks:

@@ -83,6 +83,24 @@ def test_an_error_pubrec_frees_its_slot() -> None:
     assert second.acknowledged
 
 
+@pytest.mark.requirement("CLI-19")
+def test_a_release_that_the_server_had_finished_before_is_a_success() -> None:
+    rig = Rig()
+    rig.connect()
+    receipt = rig.publish(b"once", 2)
+    rig.carry_up()
+    rig.carry_down()
+    rig.cut()
+    rig.begin()
+    rig.carry_up()
+    rig.carry_down()
+    rig.to_broker = b""  # the PUBREL, again
+    rig.broker_sends(packets.ack(Kind.PUBCOMP, receipt.packet_id, reason=0x92))
+    rig.carry_down()
+    assert receipt.acknowledged
+    assert receipt.result() == 0
+
+
 @pytest.mark.requirement("CLI-07")
 def test_nothing_overtakes_not_even_qos_0() -> None:
     rig = Rig(PretendBroker(properties=((Key.RECEIVE_MAXIMUM, 1),)))

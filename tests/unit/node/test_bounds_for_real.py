@@ -34,6 +34,7 @@ def greet(port: int) -> bytes:
         return peer.receive_packet()
 
 
+@pytest.mark.hardening("numeric-options")
 @pytest.mark.parametrize(("key", "value"), CASES)
 def test_a_bound_serves_or_is_refused_by_name(key: Key, value: int) -> None:
     async def serve() -> NodeState:

@@ -58,6 +58,7 @@ def test_json_is_one_object_with_the_same_fields() -> None:
     assert record["timestamp"].endswith("Z")
 
 
+@pytest.mark.hardening("log-lines")
 @pytest.mark.parametrize("log_format", ["text", "json"])
 @given(hostile=st.text(), name=st.sampled_from(["client_id", "topic", "reason"]))
 def test_no_text_breaks_a_line_or_moves_a_cursor(
@@ -68,6 +69,7 @@ def test_no_text_breaks_a_line_or_moves_a_cursor(
     assert line[:-1].isprintable()
 
 
+@pytest.mark.hardening("log-lines")
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_the_usual_attacks_on_a_log_stay_visible_and_harmless(log_format: LogFormat) -> None:
     line = logged(log_format, "refused", client_id="a\r\n2026 [error] forged\x1b[2J\u2028\u202e")

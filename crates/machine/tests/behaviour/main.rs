@@ -7,6 +7,7 @@ mod determinism;
 mod entries;
 mod expiry;
 mod golden;
+mod lifetimes;
 mod retained;
 mod rig;
 mod sessions;

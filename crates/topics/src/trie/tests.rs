@@ -285,6 +285,7 @@ fn a_match_does_not_grow_with_the_number_of_other_filters() {
     assert_eq!(visited(10), visited(20_000));
 }
 
+// hardening: wildcard-fans
 #[test]
 fn thousands_of_wildcard_filters_stay_cheap() {
     let mut trie = SubscriptionTrie::new();
@@ -298,6 +299,7 @@ fn thousands_of_wildcard_filters_stay_cheap() {
     assert!(matches.visited() <= 12, "{} of {} nodes", matches.visited(), trie.node_count());
 }
 
+// hardening: wildcard-fans
 #[test]
 fn a_fan_of_plus_filters_costs_each_node_once() {
     // All 4,096 filters of twelve levels `a` or `+`: every path of the trie matches.
@@ -319,6 +321,7 @@ fn on_a_small_stack(work: impl FnOnce() + Send + 'static) {
     std::thread::Builder::new().stack_size(128 * 1024).spawn(work).unwrap().join().unwrap();
 }
 
+// hardening: deep-topics
 #[test]
 fn the_deepest_filters_need_no_stack() {
     on_a_small_stack(|| {
