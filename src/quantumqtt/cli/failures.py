@@ -24,8 +24,8 @@ EXIT_CODE_MEANINGS: Final = {
     ExitCode.FAILED: "failed while running; the last lines on standard error say why",
     ExitCode.USAGE: "wrong usage or configuration, or the start was not possible with it (port in "
     "use, directory not writable, too few descriptors); nothing was started",
-    ExitCode.VIOLATED: "for `bench`: the broker broke a promise (lost, repeated, reordered, "
-    "altered or refused something), and the summary names it",
+    ExitCode.VIOLATED: "for `bench` and `test`: the broker broke a promise (lost, repeated, "
+    "reordered, altered or refused something, or violated a clause), and the summary names it",
     ExitCode.INTERRUPTED: "interrupted: for `serve`, a second SIGTERM or SIGINT cut the draining "
     "short; for `bench`, Ctrl-C ended the run early and nothing was judged",
 }

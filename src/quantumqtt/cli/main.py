@@ -10,6 +10,7 @@ from quantumqtt.cli.bench import bench
 from quantumqtt.cli.check_config import check_config
 from quantumqtt.cli.familiar import add_familiar
 from quantumqtt.cli.serve import serve
+from quantumqtt.cli.test import probe_broker
 from quantumqtt.cli.version import version
 
 app = typer.Typer(
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(serve)
 add_familiar(app)
 app.command()(bench)
+app.command("test")(probe_broker)
 app.command("check-config")(check_config)
 app.command()(version)
 
