@@ -85,4 +85,5 @@ def _counters(statistics: Statistics) -> Json:
         "drops_total": dict(statistics.drops_total),
         "closes_total": dict(statistics.closes_total),
         "refusals_total": dict(statistics.refusals_total),
+        "denials_total": dict(statistics.denials_total),
     }
