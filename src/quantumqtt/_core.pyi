@@ -298,15 +298,11 @@ class RuleTable:
         """
     @property
     def state_count(self) -> int: ...
-    def may(
-        self, user: str, client_id: str, action: Literal["read", "write"], topic: str
-    ) -> bool:
+    def may(self, user: str, client_id: str, action: Literal["read", "write"], topic: str) -> bool:
         """Decide one topic; an empty user is anonymous."""
     def may_subscribe(self, user: str, client_id: str, pattern: str) -> bool:
         """Decide one filter, without its `$share/{group}/`."""
-    def steps(
-        self, user: str, client_id: str, action: Literal["read", "write"], topic: str
-    ) -> int:
+    def steps(self, user: str, client_id: str, action: Literal["read", "write"], topic: str) -> int:
         """Count the look-ups that `may` makes."""
 
 @final

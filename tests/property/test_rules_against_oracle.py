@@ -85,9 +85,7 @@ def test_table_decides_filters_as_the_naive_evaluator_does(
 
 @pytest.mark.requirement("SEC-18")
 @given(rule_sets, whos, topics)
-def test_whoever_may_read_a_topic_may_subscribe_to_it(
-    found: RuleSet, who: Who, topic: str
-) -> None:
+def test_whoever_may_read_a_topic_may_subscribe_to_it(found: RuleSet, who: Who, topic: str) -> None:
     # The two decisions must not contradict each other: a readable topic is a grantable filter.
     if decide(found, who, "read", topic).allowed:
         assert decide_filter(found, who, topic).allowed

@@ -153,6 +153,9 @@ impl ShardService {
         self.cells().count_refusal(reason);
         let mut event = connection_event(EventKind::ConnectionRefused, now_ms, connection);
         event.reason = Some(reason.label().into());
+        if let State::Opening(opening) = &connection.state {
+            event.user_name.clone_from(&opening.user_name);
+        }
         self.shared.events.tell(event);
     }
 
@@ -300,7 +303,6 @@ impl ShardService {
         let deadline = if silence_ms == 0 { u64::MAX } else { turn.now_ms() + silence_ms };
         turn.set_deadline(connection.id, deadline);
         let mut event = connection_event(EventKind::SessionOpened, turn.now_ms(), connection);
-        event.user_name = opening.user_name;
         event.session_epoch = Some(connection.session_ids().0);
         self.shared.events.tell(event);
         Then::Continue
@@ -360,5 +362,6 @@ pub(crate) fn connection_event(kind: EventKind, now_ms: u64, connection: &Connec
     event.peer = Some(connection.peer);
     event.listener = Some(usize::from(connection.listener));
     event.version = Some(connection.version);
+    event.user_name = Some(connection.who.user.clone()).filter(|user| !user.is_empty());
     event
 }

@@ -192,7 +192,6 @@ impl ShardService {
     ) {
         self.cells().count_denial(reason);
         let mut event = connection_event(EventKind::AccessDenied, now_ms, connection);
-        event.user_name = Some(connection.who.user.clone()).filter(|user| !user.is_empty());
         event.reason = Some(reason.label().into());
         event.topic = Some(topic.into());
         self.shared.events.tell(event);

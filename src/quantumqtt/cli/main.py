@@ -8,6 +8,8 @@ import typer
 
 from quantumqtt.cli.bench import bench
 from quantumqtt.cli.check_config import check_config
+from quantumqtt.cli.ctl import app as ctl
+from quantumqtt.cli.passwd import passwd
 from quantumqtt.cli.serve import serve
 from quantumqtt.cli.version import version
 
@@ -22,6 +24,8 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(bench)
 app.command("check-config")(check_config)
+app.command()(passwd)
+app.add_typer(ctl, name="ctl")
 app.command()(version)
 
 

@@ -190,9 +190,7 @@ class NativeNode(Protocol):
     ) -> None:
         """Answer admission requests: ticket and CONNACK reason code."""
 
-    def set_policy(
-        self, rules: _core.RuleTable | None, *, revoked_users: Sequence[str]
-    ) -> None:
+    def set_policy(self, rules: _core.RuleTable | None, *, revoked_users: Sequence[str]) -> None:
         """Replace the rules, end clients of revoked users, forget remembered credentials."""
 
     def statistics(self) -> Statistics:

@@ -209,9 +209,7 @@ def _spells_dollar(level: Level) -> bool:
 
 
 def _pieces(template: Template) -> list[tuple[int, str]]:
-    return [
-        (0, piece) if isinstance(piece, str) else _PIECES[piece] for piece in template.pieces
-    ]
+    return [(0, piece) if isinstance(piece, str) else _PIECES[piece] for piece in template.pieces]
 
 
 def _too_many_templates(maximum: int, where: str) -> ConfigError:

@@ -12,8 +12,8 @@ The TOML form says the same in words, can deny reading and writing apart, and ma
 in every rule::
 
     [[rule]]
-    users = ["ada"]                   # absent: everybody; anonymous = true: clients without a user
-    allow = "readwrite"               # or deny = "read" | "write" | "readwrite"
+    users = ["ada"]  # absent: everybody; anonymous = true: clients without a user
+    allow = "readwrite"  # or deny = "read" | "write" | "readwrite"
     topics = ["sensors/#"]
 
 A file with one bad line is refused as a whole: with half its rules it would say something that
@@ -128,7 +128,9 @@ def parse_mosquitto(text: str, file: Path) -> RuleSet:
             if word == "user":
                 user = _user_name(rest)
             elif word == "topic":
-                rules.append(_mosquitto_rule(user, rest, line, Place(file, number), templated=False))
+                rules.append(
+                    _mosquitto_rule(user, rest, line, Place(file, number), templated=False)
+                )
             elif word == "pattern":
                 rules.append(_mosquitto_rule(None, rest, line, Place(file, number), templated=True))
             else:

@@ -138,7 +138,9 @@ def levels_of(text: str, *, templated: bool) -> tuple[Level, ...]:
     try:
         _core.validate_filter(text)
     except LocalProtocolError as error:
-        raise ConfigError(str(error), hint="write a topic filter such as sensors/+/state") from error
+        raise ConfigError(
+            str(error), hint="write a topic filter such as sensors/+/state"
+        ) from error
     return tuple(_level(level, templated=templated) for level in text.split("/"))
 
 
