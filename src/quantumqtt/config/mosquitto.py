@@ -254,11 +254,11 @@ class _Reader:
         self.places[path] = option.place
 
     def _ignore(self, option: Option, why: str) -> None:
-        self.ignored.append(f"{option.place}: {option.word}: ignored, {why}")
+        self.ignored.append(f"{option.place}: {_shown(option.word)}: ignored, {why}")
 
     def _problem(self, option: Option, message: str, remedy: str) -> None:
         self.problems.append(
-            Problem(key=option.word, message=message, remedy=remedy, origin=option.place)
+            Problem(key=_shown(option.word), message=message, remedy=remedy, origin=option.place)
         )
 
 
@@ -340,6 +340,11 @@ def _read(file: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{file}:{line}: not UTF-8", hint="save the file as UTF-8") from error
+
+
+def _shown(word: str) -> str:
+    """Keep a word from breaking the line it is named in."""
+    return word[:40] if word.isascii() and word.isprintable() else ascii(word[:40])
 
 
 def _switch(option: Option) -> bool:
