@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from quantumqtt.mqtt import QoS, ReasonCode, TopicFilter, TopicName
     from quantumqtt.node import Broker, BrokerEvent, EventStream, Listener, NodeState, Statistics
-    from quantumqtt.policy import AdmissionRequest
+    from quantumqtt.policy import AdmissionRequest, ClientNews, Hooks
 
 __all__ = [
     "AdmissionRequest",
@@ -42,10 +42,12 @@ __all__ = [
     "BrokerEvent",
     "Client",
     "ClientClosed",
+    "ClientNews",
     "ConfigError",
     "ConnectFailed",
     "ConnectionLost",
     "EventStream",
+    "Hooks",
     "InternalError",
     "Limits",
     "Listener",
@@ -112,7 +114,7 @@ _ROOMS: Final = {
         "NodeState",
         "Statistics",
     ),
-    "quantumqtt.policy": ("AdmissionRequest",),
+    "quantumqtt.policy": ("AdmissionRequest", "ClientNews", "Hooks"),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
 

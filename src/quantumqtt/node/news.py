@@ -52,8 +52,8 @@ class NewsDesk:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
-        while self._waiting:
-            await self._tell(self._take())
+        while self._waiting and await self._tell(self._take()):
+            pass  # a hook that is late once is not waited for again
 
     def on_news(self, news: Sequence[ClientNews]) -> None:
         """Queue news; the full rule is: drop the oldest and count."""
@@ -75,15 +75,18 @@ class NewsDesk:
         count = min(len(self._waiting), BATCH_COUNT_MAX)
         return [self._waiting.popleft() for _ in range(count)]
 
-    async def _tell(self, batch: Sequence[ClientNews]) -> None:
+    async def _tell(self, batch: Sequence[ClientNews]) -> bool:
+        """Hand over one batch; False when the hook did not take it in time."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 await self._hook(batch)
         except TimeoutError:
             _log.error("a hook is late", extra={"hook": self._name, "clients": len(batch)})
+            return False
         except Exception:
             # The hook is foreign code; its failure ends with its batch.
             _log.exception("a hook failed", extra={"hook": self._name, "clients": len(batch)})
+        return True
 
 
 def news_of(event: NativeEvent) -> ClientNews:
