@@ -23,7 +23,8 @@ def check_config(
 ) -> None:
     """Check a configuration file; report every problem with line, key, value and remedy.
 
-    The users and rules it names are read, too. Only the file is judged: flags and environment of a later start may still change the result.
+    The users and rules it names are read, too. Only files are judged:
+    flags and environment of a later start may still change the result.
     """
     notes: tuple[str, ...] = ()
     try:

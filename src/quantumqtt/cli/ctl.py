@@ -1,12 +1,9 @@
 """`quantumqtt ctl …`: ask a broker, or its files, about what it does."""
 
 import json
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import IO, Annotated, Final
 
 import typer
 
@@ -80,6 +77,11 @@ def _sentence(answer: Mapping[str, object]) -> str:
 
 
 def _ask(admin: str, question: Mapping[str, str]) -> Mapping[str, object]:
+    # Loaded here: every command would pay for it otherwise.
+    import urllib.error
+    import urllib.parse
+    import urllib.request
+
     address = parse_admin(admin)
     if address is None:
         raise ConfigError("there is nobody to ask at off", hint="write --admin HOST:PORT")
@@ -101,11 +103,11 @@ def _ask(admin: str, question: Mapping[str, str]) -> Mapping[str, object]:
     return answer
 
 
-def _problem(error: urllib.error.HTTPError) -> str:
+def _problem(error: IO[bytes]) -> str:
     try:
         told = json.loads(error.read(_ANSWER_BYTES_MAX))
     except (OSError, ValueError):
         told = None
     if isinstance(told, dict) and "problem" in told:
         return str(told["problem"])
-    return f"the broker answered {error.code}"
+    return "the broker did not say why"

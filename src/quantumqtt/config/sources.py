@@ -89,7 +89,8 @@ def load_settings(
 ) -> Settings:
     """Gather settings from every source and judge them together.
 
-    A `mosquitto.conf` is the weakest of them; `flags` is nested like the models and holds only what was really asked for.
+    A `mosquitto.conf` is the weakest of them; `flags` is nested like the models and holds only
+    what was really asked for.
 
     Raises:
         ConfigError: Something cannot be accepted; one line per problem, one remedy each.

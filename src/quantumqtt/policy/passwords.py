@@ -8,7 +8,7 @@ Three forms are read, each as `mosquitto_passwd` or we write it:
 
 Comparison never depends on where two hashes begin to differ. Verifying blocks for as long as it is
 meant to; it belongs on a thread, never on an event loop. Both libraries release the interpreter
-while they compute.
+while they compute. argon2's is loaded by the first hash of its kind: most starts need none.
 """
 
 import base64
@@ -18,9 +18,6 @@ import hmac
 import os
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
-
-import argon2
-from argon2.exceptions import InvalidHashError, VerificationError, VerifyMismatchError
 
 from quantumqtt.errors import ConfigError
 
@@ -59,12 +56,12 @@ class Argon2Hash:
 
     def verify(self, password: bytes) -> bool:
         """Compare; what cannot be verified is no match."""
+        import argon2
+
         try:
             return argon2.PasswordHasher().verify(self.text, password)
-        except VerifyMismatchError:
-            return False
-        except VerificationError:
-            # Out of memory, for example. Nobody comes in because something failed.
+        except argon2.exceptions.VerificationError:
+            # No match, or out of memory, for example. Nobody comes in because something failed.
             return False
 
 
@@ -128,6 +125,8 @@ def hash_password(
 ) -> str:
     """Hash a password for a file. Blocks."""
     if kind == "argon2id":
+        import argon2
+
         hasher = argon2.PasswordHasher(
             time_cost=ARGON2_TIME, memory_cost=ARGON2_MEMORY_KIB, parallelism=ARGON2_LANES
         )
@@ -141,9 +140,11 @@ def hash_password(
 
 
 def _parse_argon2(text: str) -> Argon2Hash:
+    import argon2
+
     try:
         asked = argon2.extract_parameters(text)
-    except (InvalidHashError, ValueError) as error:
+    except (argon2.exceptions.InvalidHashError, ValueError) as error:
         raise ConfigError(
             "a damaged argon2id hash", hint="write it anew with: quantumqtt passwd FILE USER"
         ) from error
