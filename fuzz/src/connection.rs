@@ -116,6 +116,7 @@ fn config() -> NodeConfig {
             host: "127.0.0.1".to_owned(),
             port: 0,
             allow_anonymous: true,
+            allow_passwords: true,
         }],
         limits: NodeLimits {
             packet_bytes_max: 64 * 1024,
@@ -134,5 +135,8 @@ fn config() -> NodeConfig {
             admission_timeout_ms: 1_000,
         },
         ask_admission: false,
+        rules: None,
+        disconnect_denied: true,
+        client_id_is_user: false,
     }
 }

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from quantumqtt.mqtt import QoS, ReasonCode, TopicFilter, TopicName
     from quantumqtt.node import Broker, BrokerEvent, EventStream, Listener, NodeState, Statistics
-    from quantumqtt.policy import AdmissionRequest
+    from quantumqtt.policy import AdmissionRequest, ClientNews, Hooks
 
 __all__ = [
     "AdmissionRequest",
@@ -45,11 +45,13 @@ __all__ = [
     "BrokerEvent",
     "Client",
     "ClientClosed",
+    "ClientNews",
     "ConfigError",
     "ConnectFailed",
     "ConnectionLost",
     "CorruptStore",
     "EventStream",
+    "Hooks",
     "InternalError",
     "Limits",
     "Listener",
@@ -121,7 +123,7 @@ _ROOMS: Final = {
         "NodeState",
         "Statistics",
     ),
-    "quantumqtt.policy": ("AdmissionRequest",),
+    "quantumqtt.policy": ("AdmissionRequest", "ClientNews", "Hooks"),
 }
 _ROOM_OF: Final = {name: room for room, names in _ROOMS.items() for name in names}
 

@@ -20,6 +20,7 @@ _EventKind = Literal[
     "session_opened",
     "session_closed",
     "connection_refused",
+    "access_denied",
     "overrun",
     "shard_failed",
 ]
@@ -238,7 +239,15 @@ def validate_topic(text: str) -> None:
 class ListenerSpec:
     """Where to listen and who may come in by this door."""
 
-    def __new__(cls, *, name: str, host: str, port: int, allow_anonymous: bool) -> ListenerSpec: ...
+    def __new__(
+        cls,
+        *,
+        name: str,
+        host: str,
+        port: int,
+        allow_anonymous: bool,
+        allow_passwords: bool = True,
+    ) -> ListenerSpec: ...
     @property
     def name(self) -> str: ...
     @property
@@ -272,6 +281,34 @@ class NodeLimits:
     ) -> NodeLimits: ...
 
 @final
+class RuleTable:
+    """Compiled access rules; written by `quantumqtt.policy.compile`, walked by shards. Frozen."""
+
+    def __new__(
+        cls,
+        *,
+        symbols: Sequence[str],
+        templates: Sequence[Sequence[tuple[int, str]]],
+        states: Sequence[tuple[int, int, int]],
+        transitions: Sequence[tuple[int, int, int, int]],
+        scopes: Sequence[tuple[str, int, int]],
+        common: tuple[int, int],
+    ) -> RuleTable:
+        """Check a table: what its numbers mean stands in `crates/topics/src/rules.rs`.
+
+        Raises:
+            InternalError: A number points at nothing, or two transitions contradict each other.
+        """
+    @property
+    def state_count(self) -> int: ...
+    def may(self, user: str, client_id: str, action: Literal["read", "write"], topic: str) -> bool:
+        """Decide one topic; an empty user is anonymous."""
+    def may_subscribe(self, user: str, client_id: str, pattern: str) -> bool:
+        """Decide one filter, without its `$share/{group}/`."""
+    def steps(self, user: str, client_id: str, action: Literal["read", "write"], topic: str) -> int:
+        """Count the look-ups that `may` makes."""
+
+@final
 class NodeSpec:
     """All that a node needs to know before it starts; frozen."""
 
@@ -285,6 +322,9 @@ class NodeSpec:
         listeners: Sequence[ListenerSpec],
         limits: NodeLimits,
         ask_admission: bool,
+        rules: RuleTable | None = None,
+        disconnect_denied: bool = True,
+        client_id_is_user: bool = False,
     ) -> NodeSpec: ...
 
 @final
@@ -332,7 +372,10 @@ class Event:
     def session_epoch(self) -> int | None: ...
     @property
     def reason(self) -> str | None:
-        """For closes and refusals: a stable short name, the same as the metric label."""
+        """For closes, refusals and denials: a stable short name, the same as the metric label."""
+    @property
+    def topic(self) -> str | None:
+        """For `access_denied`: the topic or filter that was refused."""
     @property
     def count(self) -> int:
         """How many occurrences this event stands for; above 1 when the queue merged them."""
@@ -380,6 +423,9 @@ class Statistics:
     def refusals_total(self) -> Mapping[str, int]:
         """CONNECTs refused, by reason."""
     @property
+    def denials_total(self) -> Mapping[str, int]:
+        """What access rules refused: `publish`, `subscribe`, `will`."""
+    @property
     def events_merged_total(self) -> int: ...
     @property
     def shards(self) -> int: ...
@@ -400,10 +446,19 @@ class Node:
         """An eventfd, readable while events wait. The node owns it; do not close it."""
     def poll_events(self, count_max: int = 1024) -> Sequence[Event]:
         """Take what happened since the last call, oldest first, without waiting."""
-    def answer_admissions(self, verdicts: Sequence[tuple[int, int]]) -> None:
+    def answer_admissions(
+        self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = False
+    ) -> None:
         """Answer `admission_wanted`: pairs of ticket and v5 CONNACK reason code, 0 to admit.
 
-        A ticket that is gone (its client left, or it timed out) is ignored.
+        A ticket that is gone (its client left, or it timed out) is ignored. Where it may be
+        remembered, the same name and password are admitted without a question from then on, until
+        `set_policy`.
+        """
+    def set_policy(self, rules: RuleTable | None, *, revoked_users: Sequence[str]) -> None:
+        """Replace the rules, end the clients of some users, forget remembered credentials.
+
+        Every shard follows in its next turn. Clients that are still allowed stay connected.
         """
     def statistics(self) -> Statistics: ...
     def drain(self, deadline_ms: int) -> bool:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from quantumqtt._core import RuleTable
 from quantumqtt.errors import InternalError, QuantuMQTTError
 from quantumqtt.node.native import NativeNode, NodePlan
 
@@ -38,6 +39,7 @@ class FakeEvent:
     password: bytes | None = None
     session_epoch: int | None = None
     reason: str | None = None
+    topic: str | None = None
     count: int = 1
 
 
@@ -58,6 +60,7 @@ class FakeStatistics:
     drops_total: Mapping[str, int] = field(default_factory=dict)
     closes_total: Mapping[str, int] = field(default_factory=dict)
     refusals_total: Mapping[str, int] = field(default_factory=dict)
+    denials_total: Mapping[str, int] = field(default_factory=dict)
     events_merged_total: int = 0
     shards: int = 1
 
@@ -72,6 +75,8 @@ class FakeNode:
         self.plan: NodePlan | None = None
         self.calls: list[str] = []
         self.answers: list[tuple[int, int]] = []
+        self.remembered: list[int] = []
+        self.policies: list[tuple[RuleTable | None, list[str]]] = []
         self.drains_in_time = True
         self.drain_deadlines: list[int] = []
         self.drain_begun = threading.Event()
@@ -115,9 +120,17 @@ class FakeNode:
             os.eventfd_read(descriptor)
         return taken
 
-    def answer_admissions(self, verdicts: Sequence[tuple[int, int]]) -> None:
+    def answer_admissions(
+        self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = False
+    ) -> None:
         self.event_fd()
         self.answers.extend(verdicts)
+        if may_be_remembered:
+            self.remembered.extend(ticket for ticket, code in verdicts if code == 0)
+
+    def set_policy(self, rules: RuleTable | None, *, revoked_users: Sequence[str]) -> None:
+        self.event_fd()
+        self.policies.append((rules, list(revoked_users)))
 
     def statistics(self) -> FakeStatistics:
         self.event_fd()

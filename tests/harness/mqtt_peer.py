@@ -61,6 +61,8 @@ class MqttPeer(RawPeer):
         clean: bool = True,
         keep_alive_s: int = 60,
         will: Will | None = None,
+        user_name: str | None = None,
+        password: bytes | None = None,
         properties: Properties = NO_PROPERTIES,
     ) -> ConnAck:
         """Open a session, which must succeed."""
@@ -71,6 +73,8 @@ class MqttPeer(RawPeer):
                 clean=clean,
                 keep_alive_s=keep_alive_s,
                 will=will,
+                user_name=user_name,
+                password=password,
                 properties=properties,
             )
         )

@@ -186,7 +186,11 @@ class Broker:
     def _lose(self, lost: asked.ConnectionLost) -> None:
         """The connection has closed, with DISCONNECT or without (§3.14.4)."""
         session = self._session_of(lost.client_id, lost.session_epoch)
-        if session is None or session.connection is None:
+        if session is None:
+            return
+        if session.connection is None:
+            if not lost.fire_will:
+                session.will, session.will_due_ms = None, None  # taken back while it waits
             return
         session.connection = None
         if lost.expiry_s is not None:

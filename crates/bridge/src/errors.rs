@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use quantumqtt_load::LoadError;
 use quantumqtt_machine::{ApplyError, EntryError};
 use quantumqtt_node::StartError;
-use quantumqtt_topics::{FilterError, TopicError};
+use quantumqtt_topics::{FilterError, TableError, TopicError};
 use quantumqtt_wire::{DecodeError, EncodeError};
 
 pyo3::import_exception!(quantumqtt.errors, ConfigError);
@@ -102,6 +102,16 @@ pub(crate) fn from_filter(error: FilterError) -> PyErr {
 pub(crate) fn from_topic(error: TopicError) -> PyErr {
     let hint = "see section 4.7 of the MQTT standard";
     LocalProtocolError::new_err((error.to_string(), hint, TOPIC_NAME_INVALID))
+}
+
+/// Our own compiler writes tables; one that cannot be read is our bug.
+pub(crate) fn from_table(error: &TableError) -> PyErr {
+    let hint = "please report it with the rules that led to it";
+    InternalError::new_err((format!("compiled rules cannot be read: {error}"), hint))
+}
+
+pub(crate) fn unknown_action(word: &str) -> PyErr {
+    PyValueError::new_err(format!("an action is read or write, not {word:?}"))
 }
 
 /// What a peer sent and MQTT forbids.

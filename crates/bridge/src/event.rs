@@ -96,6 +96,11 @@ impl Event {
     }
 
     #[getter]
+    fn topic(&self) -> Option<&str> {
+        self.native.topic.as_deref()
+    }
+
+    #[getter]
     fn count(&self) -> u64 {
         self.native.count
     }

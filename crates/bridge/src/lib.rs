@@ -18,6 +18,7 @@ mod errors;
 mod event;
 mod functions;
 mod node;
+mod rules;
 mod spec;
 mod statistics;
 
@@ -31,6 +32,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("BUILD", build_facts(module.py())?)?;
     module.add_class::<spec::ListenerSpec>()?;
     module.add_class::<spec::NodeLimits>()?;
+    module.add_class::<rules::RuleTable>()?;
     module.add_class::<spec::NodeSpec>()?;
     module.add_class::<node::BoundListener>()?;
     module.add_class::<node::Node>()?;

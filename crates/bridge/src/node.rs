@@ -16,6 +16,7 @@ use quantumqtt_node::Node as NativeNode;
 
 use crate::errors::{from_start, not_running};
 use crate::event::Event;
+use crate::rules::RuleTable;
 use crate::spec::NodeSpec;
 use crate::statistics::Statistics;
 
@@ -94,8 +95,16 @@ impl Node {
         Ok(events.into_iter().map(wrap).collect())
     }
 
-    fn answer_admissions(&self, verdicts: Vec<(u64, u8)>) -> PyResult<()> {
-        self.running()?.node.answer_admissions(&verdicts);
+    #[pyo3(signature = (verdicts, *, may_be_remembered=false))]
+    fn answer_admissions(&self, verdicts: Vec<(u64, u8)>, may_be_remembered: bool) -> PyResult<()> {
+        self.running()?.node.answer_admissions(&verdicts, may_be_remembered);
+        Ok(())
+    }
+
+    #[pyo3(signature = (rules, *, revoked_users))]
+    fn set_policy(&self, rules: Option<&RuleTable>, revoked_users: Vec<String>) -> PyResult<()> {
+        let rules = rules.map(|table| table.0.clone());
+        self.running()?.node.set_policy(rules, revoked_users);
         Ok(())
     }
 

@@ -3,6 +3,8 @@
 use pyo3::prelude::*;
 use quantumqtt_node::{ListenerConfig, NodeConfig, NodeLimits as Limits};
 
+use crate::rules::RuleTable;
+
 /// Where to listen and who may come in by this door.
 #[pyclass(frozen, get_all, module = "quantumqtt._core")]
 #[derive(Debug, Clone)]
@@ -11,14 +13,21 @@ pub(crate) struct ListenerSpec {
     host: String,
     port: u16,
     allow_anonymous: bool,
+    allow_passwords: bool,
 }
 
 #[pymethods]
 impl ListenerSpec {
     #[new]
-    #[pyo3(signature = (*, name, host, port, allow_anonymous))]
-    fn new(name: String, host: String, port: u16, allow_anonymous: bool) -> Self {
-        Self { name, host, port, allow_anonymous }
+    #[pyo3(signature = (*, name, host, port, allow_anonymous, allow_passwords=true))]
+    fn new(
+        name: String,
+        host: String,
+        port: u16,
+        allow_anonymous: bool,
+        allow_passwords: bool,
+    ) -> Self {
+        Self { name, host, port, allow_anonymous, allow_passwords }
     }
 }
 
@@ -82,7 +91,9 @@ impl NodeSpec {
     #[new]
     #[pyo3(signature = (
         *, node_id, tenant, partitions, shards, listeners, limits, ask_admission,
+        rules=None, disconnect_denied=true, client_id_is_user=false,
     ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         node_id: u32,
         tenant: String,
@@ -91,6 +102,9 @@ impl NodeSpec {
         listeners: Vec<PyRef<'_, ListenerSpec>>,
         limits: &NodeLimits,
         ask_admission: bool,
+        rules: Option<&RuleTable>,
+        disconnect_denied: bool,
+        client_id_is_user: bool,
     ) -> Self {
         let listeners = listeners
             .iter()
@@ -99,9 +113,22 @@ impl NodeSpec {
                 host: listener.host.clone(),
                 port: listener.port,
                 allow_anonymous: listener.allow_anonymous,
+                allow_passwords: listener.allow_passwords,
             })
             .collect();
         let limits = limits.0;
-        Self(NodeConfig { node_id, tenant, partitions, shards, listeners, limits, ask_admission })
+        let rules = rules.map(|table| table.0.clone());
+        Self(NodeConfig {
+            node_id,
+            tenant,
+            partitions,
+            shards,
+            listeners,
+            limits,
+            ask_admission,
+            rules,
+            disconnect_denied,
+            client_id_is_user,
+        })
     }
 }

@@ -42,6 +42,11 @@ macro_rules! getters {
             fn refusals_total<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
                 by_reason(py, &self.0.refusals_total)
             }
+
+            #[getter]
+            fn denials_total<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                by_reason(py, &self.0.denials_total)
+            }
         }
     };
 }

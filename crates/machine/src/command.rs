@@ -165,6 +165,8 @@ pub struct OpenSession<'a> {
 }
 
 /// The network connection of a session is gone.
+///
+/// Said once more without `fire_will`, it takes back a will that still waits for its delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionLost<'a> {
     /// The client id.

@@ -50,4 +50,4 @@ pub use machine::{ApplyError, Machine};
 pub use message::Message;
 pub use partition::{hash64, jump_hash};
 pub use statistics::{Counters, Statistics};
-pub use view::{ExchangeStage, SessionView};
+pub use view::{ExchangeStage, SessionView, WaitingWill};

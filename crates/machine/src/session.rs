@@ -377,6 +377,9 @@ impl Machine {
         let key = self.sessions.key_at_epoch(lost.client_id, lost.session_epoch);
         let is_attached =
             |&key: &SessionKey| self.sessions.get(key).is_some_and(Session::is_attached);
+        if let Some(key) = key.filter(|key| !is_attached(key) && !lost.fire_will) {
+            return self.take_back_will(key);
+        }
         let Some(key) = key.filter(is_attached) else {
             self.counters.stale_commands += 1;
             return;
@@ -389,6 +392,18 @@ impl Machine {
             session.will = session.will.take().filter(|_| lost.fire_will);
         });
         self.schedule_detached(key, effects);
+    }
+
+    /// The connection was lost before, and its will still waits: it will not go out after all.
+    fn take_back_will(&mut self, key: SessionKey) {
+        let take = |session: &mut Session| {
+            session.will = None;
+            session.will_due_ms.take()
+        };
+        match self.sessions.change(key, take).flatten() {
+            Some(at_ms) => self.deadlines.remove(at_ms, Deadline::Will(key)),
+            None => self.counters.stale_commands += 1,
+        }
     }
 
     /// Sets the deadlines of a session that has just been left, or meets those already due.

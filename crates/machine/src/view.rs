@@ -60,7 +60,34 @@ pub struct SessionView {
     pub received: Vec<u16>,
 }
 
+/// A will that waits for its delay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingWill<'a> {
+    /// The client that left it.
+    pub client_id: &'a str,
+    /// Who that client had proved to be.
+    pub identity: &'a str,
+    /// The epoch of the connection that was lost.
+    pub session_epoch: u64,
+    /// Where it will be published.
+    pub topic: &'a str,
+}
+
 impl Machine {
+    /// The wills of sessions whose connection is gone, as long as they wait, by client id.
+    pub fn waiting_wills(&self) -> impl Iterator<Item = WaitingWill<'_>> {
+        let waiting = self.sessions.by_client_id().filter(|session| session.will_due_ms.is_some());
+        waiting.filter_map(|session| {
+            let will = session.will.as_ref()?;
+            Some(WaitingWill {
+                client_id: &session.client_id,
+                identity: &session.identity,
+                session_epoch: session.epoch,
+                topic: &will.topic,
+            })
+        })
+    }
+
     /// The stored session of a client.
     pub fn session(&self, client_id: &str) -> Option<SessionView> {
         self.sessions.key_of(client_id).and_then(|key| self.sessions.get(key)).map(view_of)

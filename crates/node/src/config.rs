@@ -1,6 +1,9 @@
 //! What a node must be told before it starts, and whether that can work.
 
+use std::sync::Arc;
+
 use quantumqtt_reactor::SHARDS_MAX;
+use quantumqtt_topics::RuleTable;
 
 use crate::limits::PARTITIONS_MAX;
 
@@ -15,6 +18,8 @@ pub struct ListenerConfig {
     pub port: u16,
     /// Whether a CONNECT that no one vouched for may pass.
     pub allow_anonymous: bool,
+    /// Whether a password may travel by this door: nobody else can read it on the way.
+    pub allow_passwords: bool,
 }
 
 /// Bounds the operator may set; `config/limits.py` explains each to them.
@@ -54,6 +59,12 @@ pub struct NodeConfig {
     pub limits: NodeLimits,
     /// Whether a CONNECT that carries credentials, or may not be anonymous, is put to Python.
     pub ask_admission: bool,
+    /// Who may do what; without rules everybody may everything.
+    pub rules: Option<Arc<RuleTable>>,
+    /// Whether an MQTT 5 client that publishes where it may not is told so and then ended.
+    pub disconnect_denied: bool,
+    /// Whether a client with a user name must have it as its client id.
+    pub client_id_is_user: bool,
 }
 
 /// The configuration cannot work. Python validates first and says it better; this is the backstop.

@@ -7,6 +7,8 @@
 //! 4. the machine opens the session, unless nothing is or will be stored (`must_be_opened`),
 //! 5. CONNACK, and everything that waited behind it.
 
+use std::sync::Arc;
+
 use quantumqtt_machine::{Command, EXPIRY_NEVER_S, OpenSession};
 use quantumqtt_reactor::{ConnectionId, Then, Turn};
 use quantumqtt_wire::{ConnAck, Connect, Packet, Property, PropertyBlock, ReasonCode, Version};
@@ -18,7 +20,9 @@ use crate::limits::V31_CLIENT_ID_CHARS;
 use crate::packets::{write_packet, write_refusal};
 use crate::reasons::{CloseReason, RefusalReason};
 use crate::registry::Claim;
+use crate::rights::Principal;
 use crate::shard::{Mail, ShardService};
+use crate::verdicts::Credential;
 use crate::will::Will;
 
 /// A CONNECT on its way, owned because the bytes are gone while it waits.
@@ -26,6 +30,8 @@ pub(crate) struct Opening {
     pub(crate) step: Step,
     pub(crate) user_name: Option<Box<str>>,
     pub(crate) password: Option<Box<[u8]>>,
+    /// What the two are remembered by when they are good.
+    pub(crate) credential: Option<Credential>,
     /// Who the client proved to be; empty until somebody vouched for it.
     pub(crate) identity: Box<str>,
     pub(crate) clean_start: bool,
@@ -57,14 +63,18 @@ impl ShardService {
         connect: &Connect<'_>,
     ) -> Then {
         connection.version = connect.version;
-        let opening = match self.judge(connection, connect) {
+        let mut opening = match self.judge(connection, connect) {
             Ok(opening) => opening,
             Err(reason) => return self.refuse(turn, connection, reason),
         };
-        let verdict = self.doors.look(connection.listener, &opening);
+        let verdicts = &self.shared.verdicts;
+        let verdict = self.doors.look(connection.listener, &mut opening, verdicts);
+        if verdict == Verdict::Known {
+            opening.identity = opening.user_name.clone().unwrap_or_default();
+        }
         connection.state = State::Opening(Box::new(opening));
         match verdict {
-            Verdict::Admit => self.claim(turn, connection),
+            Verdict::Admit | Verdict::Known => self.claim(turn, connection),
             Verdict::Refuse(reason) => self.refuse(turn, connection, reason),
             Verdict::Ask => self.ask(turn, connection),
         }
@@ -113,6 +123,7 @@ impl ShardService {
             step: Step::Verdict,
             user_name: connect.user_name.map(Into::into),
             password: connect.password.map(Into::into),
+            credential: None,
             identity: Box::default(),
             clean_start: connect.clean_start,
             expiry_s,
@@ -142,6 +153,9 @@ impl ShardService {
         self.cells().count_refusal(reason);
         let mut event = connection_event(EventKind::ConnectionRefused, now_ms, connection);
         event.reason = Some(reason.label().into());
+        if let State::Opening(opening) = &connection.state {
+            event.user_name.clone_from(&opening.user_name);
+        }
         self.shared.events.tell(event);
     }
 
@@ -164,6 +178,7 @@ impl ShardService {
         turn: &mut Turn<Self>,
         connection: &mut Connection,
         code: ReasonCode,
+        may_be_remembered: bool,
     ) -> Then {
         let State::Opening(opening) = &mut connection.state else {
             return Then::Continue;
@@ -177,10 +192,30 @@ impl ShardService {
             return Then::Close(CloseReason::Refused.into());
         }
         opening.identity = opening.user_name.clone().unwrap_or_default();
+        if let Some(credential) = opening.credential.filter(|_| may_be_remembered) {
+            self.shared.verdicts.remember(credential);
+        }
         self.claim(turn, connection)
     }
 
+    /// Who the client is, is settled: take its id, unless its own words forbid it.
     fn claim(&mut self, turn: &mut Turn<Self>, connection: &mut Connection) -> Then {
+        let State::Opening(opening) = &mut connection.state else {
+            return Then::Continue;
+        };
+        opening.password = None;
+        let (user, client_id) = (opening.identity.clone(), Arc::clone(&connection.client_id));
+        let is_foreign = *user != *client_id && !user.is_empty() && !opening.id_was_assigned;
+        connection.who = Arc::new(Principal { user, client_id });
+        if self.shared.client_id_is_user && is_foreign {
+            return self.refuse(turn, connection, RefusalReason::ClientIdNotYours);
+        }
+        let State::Opening(opening) = &connection.state else {
+            return Then::Continue;
+        };
+        if !self.may_leave_will(connection, opening.will.as_ref()) {
+            return self.refuse(turn, connection, RefusalReason::WillNotAuthorized);
+        }
         let State::Opening(opening) = &mut connection.state else {
             return Then::Continue;
         };
@@ -251,10 +286,10 @@ impl ShardService {
             return Then::Continue;
         };
         connection.session = session;
-        if session == Session::Transient
-            && let Some(will) = opening.will
-        {
-            connection.rare().will = Some(will);
+        match (session, opening.will) {
+            (Session::Transient, Some(will)) => connection.rare().will = Some(will),
+            (Session::Stored { .. }, Some(will)) => connection.rare().will_topic = Some(will.topic),
+            (_, None) => {}
         }
         turn.write(&connection.outlet, |out| {
             out.outbound.window = opening.receive_maximum;
@@ -268,7 +303,6 @@ impl ShardService {
         let deadline = if silence_ms == 0 { u64::MAX } else { turn.now_ms() + silence_ms };
         turn.set_deadline(connection.id, deadline);
         let mut event = connection_event(EventKind::SessionOpened, turn.now_ms(), connection);
-        event.user_name = opening.user_name;
         event.session_epoch = Some(connection.session_ids().0);
         self.shared.events.tell(event);
         Then::Continue
@@ -328,5 +362,6 @@ pub(crate) fn connection_event(kind: EventKind, now_ms: u64, connection: &Connec
     event.peer = Some(connection.peer);
     event.listener = Some(usize::from(connection.listener));
     event.version = Some(connection.version);
+    event.user_name = Some(connection.who.user.clone()).filter(|user| !user.is_empty());
     event
 }

@@ -14,6 +14,7 @@ use quantumqtt_wire::Version;
 
 use crate::connect::Opening;
 use crate::outbound::Outbound;
+use crate::rights::{Allowed, Principal};
 use crate::will::Will;
 
 pub(crate) struct Connection {
@@ -25,6 +26,10 @@ pub(crate) struct Connection {
     pub(crate) state: State,
     pub(crate) session: Session,
     pub(crate) client_id: Arc<str>,
+    /// Who it is, as far as rules are concerned; nobody until it is let in.
+    pub(crate) who: Arc<Principal>,
+    /// The topics rules allowed it last.
+    pub(crate) allowed: Option<Box<Allowed>>,
     /// One and a half keep-alive intervals; 0 when the client asked for none.
     pub(crate) silence_ms_max: u64,
     pub(crate) last_packet_ms: u64,
@@ -48,6 +53,8 @@ pub(crate) struct Connection {
 pub(crate) struct Rare {
     /// The will of a transient session.
     pub(crate) will: Option<Will>,
+    /// The topic of a will that the machine holds.
+    pub(crate) will_topic: Option<Box<str>>,
     /// Open inbound QoS 2 exchanges of a transient session.
     pub(crate) received_ids: BTreeSet<u16>,
     /// Deliveries of a stored session that wait for room in the outlet; at most its window.

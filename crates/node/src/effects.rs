@@ -11,9 +11,10 @@ use quantumqtt_machine::{
     SubscriptionOptions,
 };
 use quantumqtt_reactor::{ConnectionId, Connections, Then, Turn};
-use quantumqtt_topics::Filter;
+use quantumqtt_topics::{Action, Filter};
 use quantumqtt_wire::{
-    PacketId, PacketType, Properties, Property, PropertyBlock, Publish, QoS, ReasonCode,
+    AckKind as WireAck, PacketId, PacketType, Properties, Property, PropertyBlock, Publish, QoS,
+    ReasonCode,
 };
 
 use crate::connection::{Connection, Session};
@@ -230,9 +231,12 @@ impl ShardService {
     fn write_delivery(
         &mut self,
         turn: &mut Turn<Self>,
-        connection: &Connection,
+        connection: &mut Connection,
         deliver: &Deliver,
     ) -> Then {
+        if !self.rights.may(connection, Action::Read, &deliver.message.topic) {
+            return self.drop_forbidden(turn, connection, deliver);
+        }
         self.block.clear();
         let stored = stored_properties(&deliver.message.properties);
         fill_block(&mut self.block, stored, deliver.expiry_s, &deliver.subscription_ids);
@@ -262,6 +266,23 @@ impl ShardService {
             }
             Err(_) => close(turn, connection, CloseReason::SlowSubscriber),
         }
+    }
+
+    /// A message from the state that its reader may not read any more: settled as if it had been
+    /// taken, so that it does not hold a place in the window for ever.
+    fn drop_forbidden(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        deliver: &Deliver,
+    ) -> Then {
+        self.cells().count_drop(DropReason::NotAuthorized, 1);
+        if let Some(packet_id) = deliver.packet_id.and_then(PacketId::new) {
+            let is_exactly_once = deliver.qos == QoS::ExactlyOnce;
+            let kind = if is_exactly_once { WireAck::PubRec } else { WireAck::PubAck };
+            self.propose_client_ack(turn, connection, kind, packet_id, ReasonCode::NOT_AUTHORIZED);
+        }
+        Then::Continue
     }
 
     /// Find retained messages for a transient subscriber, on the shard that owns the partition.
@@ -296,11 +317,15 @@ impl ShardService {
     pub(crate) fn on_retained_found(
         &mut self,
         turn: &mut Turn<Self>,
-        connection: &Connection,
+        connection: &mut Connection,
         found: &[RetainedFound],
     ) {
         let cells = &self.shared.cells[usize::from(self.shard)];
         for found in found {
+            if !self.rights.may(connection, Action::Read, &found.message.topic) {
+                cells.count_drop(DropReason::NotAuthorized, 1);
+                continue;
+            }
             let message = Outgoing {
                 topic: &found.message.topic,
                 payload: &found.message.payload,

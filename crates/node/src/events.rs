@@ -24,6 +24,7 @@ pub enum EventKind {
     SessionOpened,
     SessionClosed,
     ConnectionRefused,
+    AccessDenied,
     Overrun,
     ShardFailed,
 }
@@ -36,6 +37,7 @@ impl EventKind {
             Self::SessionOpened => "session_opened",
             Self::SessionClosed => "session_closed",
             Self::ConnectionRefused => "connection_refused",
+            Self::AccessDenied => "access_denied",
             Self::Overrun => "overrun",
             Self::ShardFailed => "shard_failed",
         }
@@ -57,6 +59,7 @@ pub struct Event {
     pub password: Option<Box<[u8]>>,
     pub session_epoch: Option<u64>,
     pub reason: Option<Box<str>>,
+    pub topic: Option<Box<str>>,
     pub count: u64,
 }
 
@@ -74,6 +77,7 @@ impl Event {
             password: None,
             session_epoch: None,
             reason: None,
+            topic: None,
             count: 1,
         }
     }

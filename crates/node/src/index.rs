@@ -16,17 +16,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 use quantumqtt_machine::SubscriptionOptions;
 use quantumqtt_reactor::{ConnectionId, Outlet};
-use quantumqtt_topics::{CACHED_TOPICS_MAX, Filter, Matches, RouteCache, SubscriptionTrie};
+use quantumqtt_topics::{
+    Action, CACHED_TOPICS_MAX, Filter, Matches, RouteCache, RuleTable, SubscriptionTrie,
+};
 use quantumqtt_wire::Version;
 use smallvec::SmallVec;
 
 use crate::connection::Connection;
 use crate::outbound::Outbound;
+use crate::rights::{Principal, subject};
 
 /// One subscription of a connected session.
 #[derive(Debug, Clone)]
 pub(crate) struct Subscriber {
     pub(crate) outlet: Arc<Outlet<Outbound>>,
+    /// Who reads, for rules.
+    pub(crate) reader: Arc<Principal>,
     pub(crate) version: Version,
     /// The largest packet the client takes.
     pub(crate) packet_bytes_max: u32,
@@ -44,6 +49,7 @@ impl Subscriber {
     ) -> Self {
         Self {
             outlet: Arc::clone(&connection.outlet),
+            reader: Arc::clone(&connection.who),
             version: connection.version,
             packet_bytes_max: connection.packet_bytes_max,
             is_stored: connection.is_stored(),
@@ -130,6 +136,7 @@ impl Index {
 /// comparison of names replaces the look-up.
 pub(crate) struct Router {
     index: Arc<Index>,
+    rules: Option<Arc<RuleTable>>,
     cache: RouteCache<Routes>,
     matches: Matches<ConnectionId, Subscriber>,
     last_topic: String,
@@ -138,9 +145,10 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    pub(crate) fn new(index: Arc<Index>) -> Self {
+    pub(crate) fn new(index: Arc<Index>, rules: Option<Arc<RuleTable>>) -> Self {
         Self {
             index,
+            rules,
             cache: RouteCache::with_seed(CACHED_TOPICS_MAX, secret_seed()),
             matches: Matches::new(),
             last_topic: String::new(),
@@ -153,7 +161,12 @@ impl Router {
         &self.index
     }
 
-    /// Everybody online who wants `topic`, each once.
+    /// New rules: every route found so far was found under others.
+    pub(crate) fn set_rules(&mut self, rules: Option<Arc<RuleTable>>) {
+        *self = Self::new(Arc::clone(&self.index), rules);
+    }
+
+    /// Everybody online who wants `topic` and may read it, each once.
     #[inline]
     pub(crate) fn routes(&mut self, topic: &str) -> &[Route] {
         let generation = self.index.generation();
@@ -171,7 +184,13 @@ impl Router {
             return Arc::clone(routes);
         }
         self.index.trie.read().matches(topic, &mut self.matches);
-        let routes: Routes = self.matches.by_subscriber().map(Route::from_overlapping).collect();
+        let rules = self.rules.as_deref();
+        let may_read = |found: &&[(ConnectionId, Subscriber)]| {
+            let who = found[0].1.reader.who();
+            rules.is_none_or(|rules| rules.may(who, Action::Read, subject(topic)))
+        };
+        let found = self.matches.by_subscriber().filter(may_read);
+        let routes: Routes = found.map(Route::from_overlapping).collect();
         // Matches hold outlets; kept until the next miss they would keep dead connections' memory.
         self.matches.clear();
         // Stored under the generation read *before* matching: if the trie moved on meanwhile the

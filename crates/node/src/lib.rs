@@ -31,14 +31,17 @@ mod partition;
 mod publish;
 mod reasons;
 mod registry;
+mod rights;
 mod run;
 mod shard;
 mod statistics;
 mod subscribe;
+mod verdicts;
 mod will;
 
 pub use config::{ConfigError, ListenerConfig, NodeConfig, NodeLimits};
 pub use events::{Event, EventKind};
 pub use node::{Node, StartError};
-pub use reasons::{CloseReason, DropReason, RefusalReason};
+pub use quantumqtt_topics::RuleTable;
+pub use reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
 pub use statistics::Statistics;

@@ -18,5 +18,7 @@ pub(crate) const STALL_MS: u64 = 1_000;
 pub(crate) const RUN_BYTES_MAX: usize = 32 * 1024;
 /// Names a client id may have in MQTT 3.1 [MQTT 3.1 §3.1].
 pub(crate) const V31_CLIENT_ID_CHARS: std::ops::RangeInclusive<usize> = 1..=23;
+/// Good credentials that are remembered, over all users; 32 bytes and a little each.
+pub(crate) const VERDICTS_MAX: usize = 131_072;
 /// Partitions until forwarding between partitions exists.
 pub(crate) const PARTITIONS_MAX: u32 = 1;

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use quantumqtt_machine::{EntryHeader, Limits as MachineLimits, Machine};
@@ -10,6 +10,7 @@ use quantumqtt_reactor::{
     BoundListener, Clock, ConnectionId, Limits as ReactorLimits, ListenerSpec, OnFailure, Reactor,
     ReactorSpec,
 };
+use quantumqtt_topics::RuleTable;
 use quantumqtt_wire::ReasonCode;
 
 use crate::admission::Doors;
@@ -18,8 +19,10 @@ use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
 use crate::partition::Partition;
 use crate::registry::Registry;
+use crate::rights::{Policy, Rights};
 use crate::shard::{Mail, ShardService, Shared};
 use crate::statistics::{ShardCells, Statistics};
+use crate::verdicts::Verdicts;
 
 /// The tenant every embedded node has; a cluster numbers its tenants in the control plane's log.
 const DEFAULT_TENANT: u32 = 0;
@@ -48,6 +51,7 @@ pub struct Node {
     shared: Arc<Shared>,
     clock: Clock,
     shards: u16,
+    policies: AtomicU64,
 }
 
 impl std::fmt::Debug for Shared {
@@ -67,6 +71,9 @@ impl Node {
             started_ms: clock.now_ms(),
             limits,
             registry: Registry::default(),
+            verdicts: Verdicts::default(),
+            disconnect_denied: config.disconnect_denied,
+            client_id_is_user: config.client_id_is_user,
             index: Arc::new(Index::default()),
             events: EventQueue::new(limits.event_queue_count_max).map_err(StartError::Bell)?,
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
@@ -84,17 +91,20 @@ impl Node {
         };
         let doors = Doors {
             allow_anonymous: config.listeners.iter().map(|door| door.allow_anonymous).collect(),
+            allow_passwords: config.listeners.iter().map(|door| door.allow_passwords).collect(),
             ask_python: config.ask_admission,
         };
         let make = |shard| {
             let partition = (shard == PARTITION_OWNER).then(|| new_partition(config));
-            let router = Router::new(Arc::clone(&shared.index));
+            let router = Router::new(Arc::clone(&shared.index), config.rules.clone());
+            let rights = Rights::new(config.rules.clone());
             let (shared, doors) = (Arc::clone(&shared), doors.clone());
-            ShardService::new(shard, config.shards, shared, doors, router, partition)
+            ShardService::new(shard, config.shards, shared, doors, rights, router, partition)
         };
         let on_failure = failure_event(&shared, clock);
         let reactor = Reactor::start(&spec, make, &on_failure)?;
-        Ok(Self { reactor, shared, clock, shards: config.shards })
+        let policies = AtomicU64::new(0);
+        Ok(Self { reactor, shared, clock, shards: config.shards, policies })
     }
 
     /// Where it really listens, in the order of the configuration.
@@ -112,14 +122,27 @@ impl Node {
         self.shared.events.take(count_max)
     }
 
-    /// Answers to `AdmissionWanted`, by ticket.
-    pub fn answer_admissions(&self, verdicts: &[(u64, u8)]) {
+    /// Answers to `AdmissionWanted`, by ticket; good ones may be remembered, or not.
+    pub fn answer_admissions(&self, verdicts: &[(u64, u8)], may_be_remembered: bool) {
         for &(ticket, code) in verdicts {
             let connection = ConnectionId::from_bits(ticket);
             if connection.shard() < self.shards {
-                let verdict = Mail::Verdict { connection, code: ReasonCode(code) };
+                let verdict =
+                    Mail::Verdict { connection, code: ReasonCode(code), may_be_remembered };
                 self.reactor.post(connection.shard(), verdict);
             }
+        }
+    }
+
+    /// From now on these rules; clients of `revoked` users are ended, and no credentials are
+    /// remembered from before. Every shard follows in its next turn.
+    pub fn set_policy(&self, rules: Option<Arc<RuleTable>>, revoked: Vec<String>) {
+        self.shared.verdicts.forget_all();
+        let generation = self.policies.fetch_add(1, Ordering::Relaxed) + 1;
+        let revoked = revoked.into_iter().map(Into::into).collect();
+        let policy = Arc::new(Policy { generation, rules, revoked });
+        for shard in 0..self.shards {
+            self.reactor.post(shard, Mail::Policy(Arc::clone(&policy)));
         }
     }
 

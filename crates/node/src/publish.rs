@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use quantumqtt_machine::{AckKind as MachineAck, ClientAck, Command, PubRel, Source};
 use quantumqtt_reactor::{Then, Turn};
+use quantumqtt_topics::Action;
 use quantumqtt_wire::{
     Ack, AckKind, PacketId, PacketType, PropertyId, Publish, QoS, ReasonCode, Version,
 };
@@ -39,6 +40,9 @@ impl ShardService {
             Ok(topic) => topic,
             Err(reason) => return close(turn, connection, reason),
         };
+        if !self.rights.may(connection, Action::Write, &topic) {
+            return self.refuse_publish(turn, connection, publish, &topic);
+        }
         let Some(packet_id) = publish.packet_id else {
             return self.on_unacknowledged_publish(turn, connection, publish, &topic);
         };
@@ -271,7 +275,7 @@ impl ShardService {
         ack: &Ack<'_>,
     ) -> Then {
         if connection.is_stored() {
-            self.propose_client_ack(turn, connection, kind, ack);
+            self.propose_client_ack(turn, connection, kind, ack.packet_id, ack.reason);
             return Then::Continue;
         }
         let id = ack.packet_id;
@@ -301,12 +305,13 @@ impl ShardService {
         }
     }
 
-    fn propose_client_ack(
+    pub(crate) fn propose_client_ack(
         &mut self,
         turn: &mut Turn<Self>,
         connection: &Connection,
         kind: AckKind,
-        ack: &Ack<'_>,
+        packet_id: PacketId,
+        reason: ReasonCode,
     ) {
         let kind = match kind {
             AckKind::PubAck => MachineAck::PubAck,
@@ -317,9 +322,9 @@ impl ShardService {
         let command = Command::ClientAck(ClientAck {
             client_id: &connection.client_id,
             session_epoch,
-            packet_id: ack.packet_id.get(),
+            packet_id: packet_id.get(),
             kind,
-            reason: ack.reason,
+            reason,
         });
         self.proposals.push(turn, &command);
     }

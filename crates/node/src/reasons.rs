@@ -60,6 +60,10 @@ labelled! {
         TopicFilterInvalid = "topic_filter_invalid",
         /// It reads too slowly for what it asked to receive.
         SlowSubscriber = "slow_subscriber",
+        /// It published where it may not.
+        NotAuthorized = "not_authorized",
+        /// Its user is no longer one, or has another password.
+        CredentialsRevoked = "credentials_revoked",
         /// The machine ended its session, for example over its limits.
         SessionEnded = "session_ended",
         /// The node drains.
@@ -85,6 +89,7 @@ impl CloseReason {
             Self::SlowSubscriber | Self::SessionEnded | Self::TopicAliasesTooLarge => {
                 ReasonCode::QUOTA_EXCEEDED
             }
+            Self::NotAuthorized | Self::CredentialsRevoked => ReasonCode::NOT_AUTHORIZED,
             Self::Draining => ReasonCode::SERVER_SHUTTING_DOWN,
             _ => return None,
         })
@@ -123,6 +128,20 @@ labelled! {
         SlowSubscriber = "slow_subscriber",
         /// Larger than the subscriber accepts.
         PacketTooLarge = "packet_too_large",
+        /// Queued or retained, and the subscriber may not read it any more.
+        NotAuthorized = "not_authorized",
+    }
+}
+
+labelled! {
+    /// What the rules refused.
+    DenialReason {
+        /// A message that may not be published there.
+        Publish = "publish",
+        /// A filter that may bring nothing.
+        Subscribe = "subscribe",
+        /// A will that may no longer go out.
+        Will = "will",
     }
 }
 
@@ -145,6 +164,12 @@ labelled! {
         BadAuthenticationMethod = "bad_authentication_method",
         /// A will that could never be published.
         WillInvalid = "will_invalid",
+        /// A will for a topic the client may not publish to.
+        WillNotAuthorized = "will_not_authorized",
+        /// A password that came where others may read it.
+        PlaintextPassword = "plaintext_password",
+        /// Client ids are bound to users, and this one is not that user's.
+        ClientIdNotYours = "client_id_not_yours",
         /// CONNECT itself cannot be read.
         Malformed = "malformed",
     }

@@ -10,6 +10,7 @@
 //! packet by packet, as without runs.
 
 use quantumqtt_reactor::{Then, Turn};
+use quantumqtt_topics::Action;
 use quantumqtt_wire::{Frame, PropertyId, Publish, QoS, Version, frame};
 
 use crate::connection::Connection;
@@ -98,6 +99,9 @@ impl ShardService {
         publish: &Publish<'_>,
         run: &Run<'_>,
     ) -> Then {
+        if !self.rights.may(connection, Action::Write, publish.topic) {
+            return self.refuse_publish(turn, connection, publish, publish.topic);
+        }
         let Self { router, encoder, shared, .. } = self;
         let cells = &shared.cells[usize::from(self.shard)];
         cells.count_received(QoS::AtMostOnce, run.count);

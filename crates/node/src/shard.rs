@@ -30,8 +30,10 @@ use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{CommitError, Partition};
 use crate::reasons::{CloseReason, RefusalReason};
 use crate::registry::Registry;
+use crate::rights::{Policy, Principal, Rights};
 use crate::run::Run;
 use crate::statistics::ShardCells;
+use crate::verdicts::Verdicts;
 
 /// What all shards of a node share.
 pub(crate) struct Shared {
@@ -39,6 +41,9 @@ pub(crate) struct Shared {
     pub(crate) started_ms: u64,
     pub(crate) limits: NodeLimits,
     pub(crate) registry: Registry,
+    pub(crate) verdicts: Verdicts,
+    pub(crate) disconnect_denied: bool,
+    pub(crate) client_id_is_user: bool,
     pub(crate) index: Arc<Index>,
     pub(crate) events: EventQueue,
     pub(crate) cells: Vec<ShardCells>,
@@ -57,7 +62,11 @@ pub(crate) enum Mail {
     /// The connection that had your client id is gone, and so is all it proposed.
     Fenced { claimer: ConnectionId },
     /// Python's answer.
-    Verdict { connection: ConnectionId, code: ReasonCode },
+    Verdict { connection: ConnectionId, code: ReasonCode, may_be_remembered: bool },
+    /// Python's new rules.
+    Policy(Arc<Policy>),
+    /// To a partition's owner: a shard lives by these rules now.
+    PolicyTaken { generation: u64 },
     /// A retained QoS 0 publish is committed.
     ReadOn { connection: ConnectionId },
     /// To a partition's owner: a transient session subscribed.
@@ -110,7 +119,7 @@ impl Proposals {
         assert!(pushed.is_ok(), "a fresh entry takes any command: {pushed:?}");
     }
 
-    fn hand_over(&mut self, turn: &mut Turn<ShardService>) {
+    pub(crate) fn hand_over(&mut self, turn: &mut Turn<ShardService>) {
         if self.gathering.is_empty() {
             return;
         }
@@ -138,6 +147,9 @@ pub(crate) struct ShardService {
     pub(crate) shard: u16,
     pub(crate) shared: Arc<Shared>,
     pub(crate) doors: Doors,
+    pub(crate) rights: Rights,
+    /// Who every connection is until it is let in.
+    nobody: Arc<Principal>,
     pub(crate) router: Router,
     pub(crate) encoder: Encoder,
     pub(crate) proposals: Proposals,
@@ -162,6 +174,7 @@ impl ShardService {
         shards: u16,
         shared: Arc<Shared>,
         doors: Doors,
+        rights: Rights,
         router: Router,
         partition: Option<Partition>,
     ) -> Self {
@@ -169,6 +182,8 @@ impl ShardService {
             shard,
             shared,
             doors,
+            rights,
+            nobody: Principal::nobody(),
             router,
             encoder: Encoder::default(),
             proposals: Proposals::new(shard, 0),
@@ -377,7 +392,9 @@ impl Service for ShardService {
             version: Version::V311,
             state: State::Fresh,
             session: Session::Transient,
-            client_id: Arc::from(""),
+            client_id: Arc::clone(&self.nobody.client_id),
+            who: Arc::clone(&self.nobody),
+            allowed: None,
             silence_ms_max: 0,
             last_packet_ms: turn.now_ms(),
             unacknowledged: 0,
@@ -511,9 +528,11 @@ impl Service for ShardService {
                     go_on(turn, connection, then);
                 }
             }
-            Mail::Verdict { connection, code } => {
+            Mail::Policy(policy) => self.on_policy(turn, connections, &policy),
+            Mail::PolicyTaken { generation } => self.on_policy_taken(generation),
+            Mail::Verdict { connection, code, may_be_remembered } => {
                 if let Some(connection) = connections.get_mut(connection) {
-                    let then = self.on_verdict(turn, connection, code);
+                    let then = self.on_verdict(turn, connection, code, may_be_remembered);
                     go_on(turn, connection, then);
                 }
             }
@@ -542,6 +561,9 @@ impl Service for ShardService {
         }
         std::mem::swap(&mut self.fences_owed, &mut self.fences_new);
         self.commit(turn, connections);
+        if self.rights.must_review_wills {
+            self.review_wills(turn);
+        }
         for (shard, effects) in (0..).zip(&mut self.effects_out) {
             if !effects.is_empty() {
                 turn.post(shard, Mail::Effects(std::mem::take(effects)));
@@ -575,19 +597,25 @@ impl Service for ShardService {
         if !matches!(connection.state, State::Connected) {
             return; // if a session is being opened for it, `give_back` returns it
         }
-        let will = connection.rare.as_mut().and_then(|rare| rare.will.take());
+        let rare = connection.rare.as_mut();
+        let (will, topic) =
+            rare.map_or((None, None), |rare| (rare.will.take(), rare.will_topic.take()));
+        let topic = topic.as_ref().or_else(|| will.as_ref().map(|will| &will.topic));
+        // Nothing to fire is fired in peace; what is there is judged by the rules of now.
+        let fires_will = reason.fires_will()
+            && topic.is_none_or(|topic| self.may_fire_will(turn.now_ms(), &connection, topic));
         match connection.session {
             Session::Stored { epoch, .. } => {
                 let command = Command::ConnectionLost(ConnectionLost {
                     client_id: &connection.client_id,
                     session_epoch: epoch,
-                    fire_will: reason.fires_will(),
+                    fire_will: fires_will,
                     expiry_s: connection.disconnect_expiry_s,
                 });
                 self.proposals.push(turn, &command);
             }
             Session::Transient => {
-                if let Some(will) = will.filter(|_| reason.fires_will()) {
+                if let Some(will) = will.filter(|_| fires_will) {
                     self.publish_will(turn, &connection, &will);
                 }
             }

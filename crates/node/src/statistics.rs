@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quantumqtt_wire::QoS;
 
-use crate::reasons::{CloseReason, DropReason, RefusalReason};
+use crate::reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
 
 /// The cells of one shard: written by its thread only, so a plain add is enough.
 #[derive(Debug)]
@@ -16,6 +16,7 @@ pub(crate) struct ShardCells {
     drops: Vec<AtomicU64>,
     closes: Vec<AtomicU64>,
     refusals: Vec<AtomicU64>,
+    denials: Vec<AtomicU64>,
     sessions_stored: AtomicU64,
 }
 
@@ -37,6 +38,7 @@ impl Default for ShardCells {
             drops: cells(DropReason::ALL.len()),
             closes: cells(CloseReason::ALL.len()),
             refusals: cells(RefusalReason::ALL.len()),
+            denials: cells(DenialReason::ALL.len()),
             sessions_stored: AtomicU64::new(0),
         }
     }
@@ -68,6 +70,10 @@ impl ShardCells {
         add(&self.refusals[reason as usize], 1);
     }
 
+    pub(crate) fn count_denial(&self, reason: DenialReason) {
+        add(&self.denials[reason as usize], 1);
+    }
+
     /// A gauge of the partitions this shard owns.
     pub(crate) fn set_stored(&self, sessions: u64) {
         self.sessions_stored.store(sessions, Ordering::Relaxed);
@@ -93,6 +99,7 @@ pub struct Statistics {
     pub drops_total: Vec<(&'static str, u64)>,
     pub closes_total: Vec<(&'static str, u64)>,
     pub refusals_total: Vec<(&'static str, u64)>,
+    pub denials_total: Vec<(&'static str, u64)>,
     pub events_merged_total: u64,
     pub shards: u16,
 }
@@ -116,8 +123,10 @@ impl Statistics {
         let drops: Vec<_> = DropReason::ALL.iter().map(|reason| reason.label()).collect();
         let closes: Vec<_> = CloseReason::ALL.iter().map(|reason| reason.label()).collect();
         let refusals: Vec<_> = RefusalReason::ALL.iter().map(|reason| reason.label()).collect();
+        let denials: Vec<_> = DenialReason::ALL.iter().map(|reason| reason.label()).collect();
         sum(&mut self.drops_total, &drops, &shard.drops);
         sum(&mut self.closes_total, &closes, &shard.closes);
         sum(&mut self.refusals_total, &refusals, &shard.refusals);
+        sum(&mut self.denials_total, &denials, &shard.denials);
     }
 }

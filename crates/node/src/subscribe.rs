@@ -37,6 +37,8 @@ impl ShardService {
             };
             let code = if filter.share.is_some() {
                 ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+            } else if !self.may_subscribe(turn.now_ms(), connection, &filter) {
+                ReasonCode::NOT_AUTHORIZED
             } else {
                 granted(options)
             };

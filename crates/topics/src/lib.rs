@@ -1,4 +1,5 @@
-//! Topic names, filters, the subscription trie, the retained index, share groups, the route cache.
+//! Topic names, filters, the subscription trie, the retained index, share groups, the route cache,
+//! access rules.
 //!
 //! Everything here is a pure data structure: no clock, no dice, no I/O, no lock. Names are local
 //! to a tenant; a tenant is another trie, never a prefix of the name. Two properties hold
@@ -16,6 +17,7 @@ mod level;
 mod name;
 mod retained;
 mod route_cache;
+mod rules;
 mod share;
 #[cfg(test)]
 mod strategies;
@@ -27,6 +29,10 @@ pub use name::{NAME_BYTES_MAX, TopicError, is_dollar, levels, validate_topic};
 pub use retained::{RetainedIndex, RetainedMatches, Visit};
 pub use route_cache::{
     CACHED_TOPIC_BYTES_MAX, CACHED_TOPICS_MAX, RouteCache, RouteCacheStatistics,
+};
+pub use rules::{
+    Action, Decision, Entrance, FILTER_STATES_MAX, Piece, RuleParts, RuleTable,
+    STATE_TEMPLATES_MAX, State as RuleState, TEMPLATES_MAX, TableError, Transition, Who, flag,
 };
 pub use share::ShareGroup;
 pub use trie::{GroupId, Matches, SubscriptionTrie};

@@ -15,6 +15,8 @@ from quantumqtt.api.hosts import HostGuard
 from quantumqtt.api.metrics import metrics_registry, render_metrics
 from quantumqtt.api.page import live_page
 from quantumqtt.api.view import BrokerView, NodeFacts, statistics_document
+from quantumqtt.errors import ConfigError
+from quantumqtt.policy import explain
 
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -47,9 +49,16 @@ class SecurityHeaders:
 
 
 def admin_app(
-    broker: BrokerView, facts: NodeFacts, *, host_names: tuple[str, ...] = ()
+    broker: BrokerView,
+    facts: NodeFacts,
+    *,
+    host_names: tuple[str, ...] = (),
+    explains_rules: bool = True,
 ) -> Starlette:
-    """Make the application for one broker."""
+    """Make the application for one broker.
+
+    Rules are explained to whoever asks; where others than this machine can ask, they are not.
+    """
     registry = metrics_registry(broker, facts)
 
     async def page(_request: Request) -> Response:
@@ -73,6 +82,24 @@ def admin_app(
     async def statistics(_request: Request) -> Response:
         return JSONResponse(statistics_document(broker, facts))
 
+    async def why_denied(request: Request) -> Response:
+        if not explains_rules:
+            problem = "rules are explained on a loopback admin address only"
+            return JSONResponse({"problem": problem}, status_code=403)
+        asked = request.query_params
+        try:
+            answer = explain(
+                broker.access.rules,
+                user=asked.get("user", ""),
+                client_id=asked.get("client", ""),
+                action=asked.get("action", "read"),
+                topic=asked.get("topic", ""),
+            )
+        except ConfigError as error:
+            document = {"problem": str(error), "remedy": error.hint}
+            return JSONResponse(document, status_code=400)
+        return JSONResponse(answer)
+
     return Starlette(
         routes=[
             Route("/", page),
@@ -80,6 +107,7 @@ def admin_app(
             Route("/livez", livez),
             Route("/readyz", readyz),
             Route("/v1/statistics", statistics),
+            Route("/v1/why-denied", why_denied),
         ],
         middleware=[Middleware(SecurityHeaders), Middleware(HostGuard, names=host_names)],
     )

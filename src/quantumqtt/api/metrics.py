@@ -122,6 +122,7 @@ def _counters(statistics: Statistics) -> Iterator[Metric]:
     yield _by_label("drops", "Messages not delivered.", "reason", statistics.drops_total)
     yield _by_label("closes", "Connections closed.", "reason", statistics.closes_total)
     yield _by_label("refusals", "CONNECTs refused.", "reason", statistics.refusals_total)
+    yield _by_label("denials", "Refused by access rules.", "kind", statistics.denials_total)
 
 
 def _by_qos(counts: tuple[int, int, int]) -> Mapping[str, int]:

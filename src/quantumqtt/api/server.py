@@ -95,7 +95,12 @@ class AdminServer:
 
         from quantumqtt.api.app import admin_app
 
-        app = admin_app(self._broker, self._facts, host_names=self._host_names)
+        app = admin_app(
+            self._broker,
+            self._facts,
+            host_names=self._host_names,
+            explains_rules=self._address.is_loopback,
+        )
         config = uvicorn.Config(
             app,
             log_config=None,

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from quantumqtt.errors import TransportError
 from quantumqtt.node import Listener, NodeState, Statistics
+from quantumqtt.policy import Access
 
 Json = Mapping[str, object]
 
@@ -24,6 +25,10 @@ class BrokerView(Protocol):
     @property
     def listeners(self) -> Sequence[Listener]:
         """Where it listens."""
+
+    @property
+    def access(self) -> Access:
+        """Users and rules in force."""
 
     def statistics(self) -> Statistics:
         """Take a snapshot of the counters; TransportError when it is not running."""
@@ -85,4 +90,5 @@ def _counters(statistics: Statistics) -> Json:
         "drops_total": dict(statistics.drops_total),
         "closes_total": dict(statistics.closes_total),
         "refusals_total": dict(statistics.refusals_total),
+        "denials_total": dict(statistics.denials_total),
     }

@@ -9,6 +9,8 @@ import typer
 from quantumqtt.cli.bench import bench
 from quantumqtt.cli.check_config import check_config
 from quantumqtt.cli.familiar import add_familiar
+from quantumqtt.cli.ctl import app as ctl
+from quantumqtt.cli.passwd import passwd
 from quantumqtt.cli.serve import serve
 from quantumqtt.cli.test import probe_broker
 from quantumqtt.cli.version import version
@@ -26,6 +28,8 @@ add_familiar(app)
 app.command()(bench)
 app.command("test")(probe_broker)
 app.command("check-config")(check_config)
+app.command()(passwd)
+app.add_typer(ctl, name="ctl")
 app.command()(version)
 
 

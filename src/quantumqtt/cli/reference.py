@@ -4,6 +4,7 @@ Run `python -m quantumqtt.cli.reference > docs/reference/cli.md`; a test compare
 """
 
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 import typer
@@ -29,9 +30,10 @@ With `--json` the line is an object with the keys `ready`, `listeners`, `admin` 
 `durability`, `pid` and `version`.
 
 SIGTERM and SIGINT drain and end with 0; a second one ends at once. SIGHUP reads the configuration
-again and takes over what can change without dropping clients: so far the log level.
+again and takes over what can change without dropping clients: users, rules and the log level.
 
-Every option of `serve` except `--config` and `--json` is also a configuration key; see
+Every option of `serve` except `--config`, `--mosquitto-conf`, `--check-config` and `--json` is also
+a configuration key; see
 [configuration](configuration.md).
 """
 
@@ -42,15 +44,22 @@ def render() -> str:
     parts += [f"| {int(code)} | {meaning} |" for code, meaning in EXIT_CODE_MEANINGS.items()]
     group = get_command(app)
     if isinstance(group, TyperGroup):
-        for name, command in group.commands.items():
-            context = typer.Context(
-                command,
-                info_name=f"quantumqtt {name}",
-                terminal_width=_WIDTH,
-                max_content_width=_WIDTH,
-            )
-            parts.append(f"\n## `quantumqtt {name}`\n\n```text\n{command.get_help(context)}\n```")
+        parts += _commands(group, "quantumqtt")
     return "\n".join(parts) + "\n"
+
+
+def _commands(group: TyperGroup, before: str) -> Iterator[str]:
+    for name, command in group.commands.items():
+        context = typer.Context(
+            command,
+            info_name=f"{before} {name}",
+            terminal_width=_WIDTH,
+            max_content_width=_WIDTH,
+        )
+        if isinstance(command, TyperGroup):
+            yield from _commands(command, f"{before} {name}")
+        else:
+            yield f"\n## `{before} {name}`\n\n```text\n{command.get_help(context)}\n```"
 
 
 if __name__ == "__main__":

@@ -23,10 +23,16 @@ from quantumqtt.api import open_admin
 from quantumqtt.api.view import NodeFacts
 from quantumqtt.cli.failures import ExitCode, exit_code_of, report
 from quantumqtt.cli.ready import ReadyLine
-from quantumqtt.config import Settings, load_settings, suspicious_variables
+from quantumqtt.config import (
+    Settings,
+    load_settings,
+    read_mosquitto_conf,
+    suspicious_variables,
+)
 from quantumqtt.errors import ConfigError, QuantuMQTTError, TransportError
 from quantumqtt.node import Broker, NodeState, build_facts
 from quantumqtt.operations import Banner, Door, configure_logs, set_log_level
+from quantumqtt.policy import Access
 
 if TYPE_CHECKING:
     from quantumqtt.api.server import AdminServer
@@ -34,6 +40,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _UMASK_PRIVATE: Final = 0o077
+# What SIGHUP takes over; every other key needs a restart.
+_RELOADED: Final = frozenset({"log", "password_file", "acl_file"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +50,31 @@ class Invocation:
 
     config_file: Path | None
     json_ready: bool
+    mosquitto_conf: Path | None = None
     flags: Mapping[str, object] = field(default_factory=dict)
 
     def settings(self) -> Settings:
         """Gather settings from every source."""
-        return load_settings(file=self.config_file, flags=self.flags)
+        return load_settings(
+            file=self.config_file, mosquitto_conf=self.mosquitto_conf, flags=self.flags
+        )
+
+    def ignored(self) -> tuple[str, ...]:
+        """List what a `mosquitto.conf` says that has no meaning here."""
+        if self.mosquitto_conf is None:
+            return ()
+        return read_mosquitto_conf(self.mosquitto_conf).ignored
 
 
 def serve(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="TOML file to read.")
+    ] = None,
+    mosquitto_conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--mosquitto-conf", metavar="FILE", help="mosquitto.conf to read, with its defaults."
+        ),
     ] = None,
     listen: Annotated[
         list[str] | None,
@@ -80,6 +103,19 @@ def serve(
         bool | None,
         typer.Option(help="Let clients in without credentials; default: on loopback only."),
     ] = None,
+    password_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Users and their hashed passwords.")
+    ] = None,
+    acl_file: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Who may read and write which topics.")
+    ] = None,
+    allow_plaintext_passwords: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-plaintext-passwords",
+            help="Take passwords on listeners that are neither encrypted nor on loopback.",
+        ),
+    ] = None,
     profile: Annotated[
         str | None, typer.Option(metavar="NAME", help="embedded or production.")
     ] = None,
@@ -89,6 +125,10 @@ def serve(
     log_format: Annotated[str | None, typer.Option(metavar="FORMAT", help="text or json.")] = None,
     json_ready: Annotated[
         bool, typer.Option("--json", help="Print the ready line as one JSON object.")
+    ] = False,
+    check_only: Annotated[
+        bool,
+        typer.Option("--check-config", help="Judge all of the above and the files; start nothing."),
     ] = False,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
@@ -100,15 +140,32 @@ def serve(
         "data": data,
         "admin": admin,
         "allow_anonymous": allow_anonymous,
+        "password_file": password_file,
+        "acl_file": acl_file,
+        "allow_plaintext_passwords": allow_plaintext_passwords,
         "profile": profile,
         "log": {key: value for key, value in log.items() if value is not None} or None,
     }
     invocation = Invocation(
         config_file=config,
         json_ready=json_ready,
+        mosquitto_conf=mosquitto_conf,
         flags={key: value for key, value in asked.items() if value is not None},
     )
-    raise typer.Exit(run(invocation))
+    raise typer.Exit(check(invocation) if check_only else run(invocation))
+
+
+def check(invocation: Invocation) -> ExitCode:
+    """Judge every source of settings, and the users and rules they name."""
+    try:
+        Access.load(invocation.settings())
+        for left_out in invocation.ignored():
+            print(f"note: {left_out}")
+    except QuantuMQTTError as error:
+        report(error)
+        return exit_code_of(error)
+    print("ok")
+    return ExitCode.OK
 
 
 def run(invocation: Invocation) -> ExitCode:
@@ -119,6 +176,8 @@ def run(invocation: Invocation) -> ExitCode:
         configure_logs(level=settings.log.level, log_format=settings.log.format)
         for name, guess in suspicious_variables():
             _log.warning("unknown environment variable", extra={"variable": name, "meant": guess})
+        for left_out in invocation.ignored():
+            _log.warning("an option of mosquitto.conf is left out", extra={"option": left_out})
         return asyncio.run(_Service(invocation, settings).live())
     except QuantuMQTTError as error:
         report(error)
@@ -133,6 +192,7 @@ class _Service:
         self._settings = settings
         self._broker = Broker(settings)
         self._stop_wanted = asyncio.Event()
+        self._reload_wanted = asyncio.Event()
 
     async def live(self) -> ExitCode:
         """Start, wait, drain, stop."""
@@ -161,7 +221,7 @@ class _Service:
         handlers: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGTERM: self._on_stop_signal,
             signal.SIGINT: self._on_stop_signal,
-            signal.SIGHUP: self._reload,
+            signal.SIGHUP: self._reload_wanted.set,
         }
         for number, handler in handlers.items():
             loop.add_signal_handler(number, handler)
@@ -174,19 +234,39 @@ class _Service:
             os._exit(ExitCode.INTERRUPTED)
         self._stop_wanted.set()
 
-    def _reload(self) -> None:
+    async def _reload_whenever_wanted(self) -> None:
+        """Follow SIGHUP, one reload at a time; a signal during one means one more after it."""
+        while True:
+            await self._reload_wanted.wait()
+            self._reload_wanted.clear()
+            await self._reload()
+
+    async def _reload(self) -> None:
+        """Take over what can change while clients stay; all of it, or nothing."""
         try:
-            settings = self._invocation.settings()
-        except ConfigError as error:
-            _log.error("configuration not reloaded, the old one stays", extra={"why": str(error)})
+            settings = await asyncio.to_thread(self._invocation.settings)
+            await self._broker.reload_access(settings)
+        except QuantuMQTTError as error:
+            _log.error(
+                "configuration not reloaded, the old one stays",
+                extra={"why": str(error), "remedy": error.hint},
+            )
             return
         set_log_level(settings.log.level)
         changed = [
             name
             for name in Settings.model_fields
-            if name != "log" and getattr(settings, name) != getattr(self._settings, name)
+            if name not in _RELOADED and getattr(settings, name) != getattr(self._settings, name)
         ]
-        _log.info("configuration reloaded", extra={"log_level": settings.log.level})
+        access = self._broker.access
+        _log.info(
+            "configuration reloaded",
+            extra={
+                "log_level": settings.log.level,
+                "users": None if access.users is None else len(access.users),
+                "rules": None if access.rules is None else len(access.rules.rules),
+            },
+        )
         if changed:
             _log.warning("these keys need a restart", extra={"keys": ", ".join(changed)})
 
@@ -219,11 +299,14 @@ class _Service:
         else:
             _log.info("listening", extra={"urls": [door.url for door in doors], "admin": admin_url})
         for door in doors:
-            if not door.allow_anonymous:
+            if not door.allow_anonymous and self._broker.access.users is None:
                 _log.warning(
                     "nobody can connect here: anonymous clients are not allowed and there are no"
-                    " credentials in this release",
-                    extra={"listener": door.url, "remedy": "--allow-anonymous"},
+                    " users",
+                    extra={
+                        "listener": door.url,
+                        "remedy": "--password-file FILE, or --allow-anonymous",
+                    },
                 )
         ready = ReadyLine(
             self._broker.listeners, admin_url, settings.durability, os.getpid(), __version__
@@ -239,6 +322,7 @@ class _Service:
         waits = [
             asyncio.create_task(self._stop_wanted.wait()),
             asyncio.create_task(self._broker.wait_ended()),
+            asyncio.create_task(self._reload_whenever_wanted()),
         ]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:

@@ -2,6 +2,7 @@
 
 from quantumqtt.config.limits import Limits
 from quantumqtt.config.listen import Address, parse_admin, parse_listen
+from quantumqtt.config.mosquitto import MosquittoLayer, read_mosquitto_conf
 from quantumqtt.config.problems import split_error
 from quantumqtt.config.settings import (
     Durability,
@@ -21,11 +22,13 @@ __all__ = [
     "LogFormat",
     "LogLevel",
     "LogSettings",
+    "MosquittoLayer",
     "Profile",
     "Settings",
     "load_settings",
     "parse_admin",
     "parse_listen",
+    "read_mosquitto_conf",
     "settings_from",
     "split_error",
     "suspicious_variables",

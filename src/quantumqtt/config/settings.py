@@ -25,6 +25,8 @@ Durability = Literal["strict", "group", "memory"]
 Profile = Literal["embedded", "production"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
+DeniedPublish = Literal["disconnect", "answer"]
+ClientIdRule = Literal["any", "user_name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,12 @@ def _comma_separated(value: object) -> object:
     # One string is one entry, or several with commas: an environment variable has no lists.
     if isinstance(value, str):
         return tuple(part.strip() for part in value.split(",") if part.strip())
+    return value
+
+
+def _file(value: object) -> object:
+    if isinstance(value, str) and (not value or "\0" in value):
+        raise refuse("is not a file name", "write a path, or remove the key")
     return value
 
 
@@ -154,12 +162,42 @@ class Settings(BaseModel):
         description="Whether clients without credentials may connect; unset allows them on "
         "listeners bound to loopback.",
     )
+    password_file: Annotated[Path | None, BeforeValidator(_file), Flag("--password-file")] = Field(
+        default=None,
+        description="Users and their hashed passwords, as `quantumqtt passwd` or `mosquitto_passwd`"
+        " write them. Read again on SIGHUP.",
+    )
+    acl_file: Annotated[Path | None, BeforeValidator(_file), Flag("--acl-file")] = Field(
+        default=None,
+        description="Who may read and write which topics, in Mosquitto's form, or in TOML if the "
+        "name ends in `.toml`. Without one everybody may everything. Read again on SIGHUP.",
+    )
+    allow_plaintext_passwords: Annotated[bool, Flag("--allow-plaintext-passwords")] = Field(
+        default=False,
+        description="Whether passwords may come in on listeners that are neither encrypted nor "
+        "bound to loopback.",
+    )
+    denied_publish: Annotated[DeniedPublish, BeforeValidator(_lower_case)] = Field(
+        default="disconnect",
+        description="What follows when an MQTT 5 client was told that it may not publish there "
+        "(QoS 1 and 2): `disconnect`, or `answer` alone. Others can only be disconnected.",
+    )
+    client_id_rule: Annotated[ClientIdRule, BeforeValidator(_lower_case)] = Field(
+        default="any",
+        description="Which client ids a user may take: `any`, or only their own `user_name`.",
+    )
     log: LogSettings = Field(default=LogSettings(), description="Logging.")
     limits: Limits = Field(default=Limits(), description="Bounds.")
 
     def anonymous_allowed(self, address: Address) -> bool:
         """Decide whether a listener admits clients without credentials."""
-        return address.is_loopback if self.allow_anonymous is None else self.allow_anonymous
+        if self.allow_anonymous is None:
+            return address.is_loopback and self.profile != "production"
+        return self.allow_anonymous
+
+    def passwords_allowed(self, address: Address) -> bool:
+        """Decide whether a password may come in by a listener."""
+        return not address.is_plaintext or address.is_loopback or self.allow_plaintext_passwords
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -167,6 +205,7 @@ class Settings(BaseModel):
             *self._durability_relations(),
             *self._profile_relations(),
             *self._listen_relations(),
+            *self._password_relations(),
         ]
         if broken:
             raise refuse_relations(broken)
@@ -186,7 +225,16 @@ class Settings(BaseModel):
     def _profile_relations(self) -> list[Relation]:
         if self.profile != "production":
             return []
-        return [
+        broken: list[Relation] = []
+        if self.allow_anonymous:
+            broken.append(
+                Relation(
+                    ("allow_anonymous", "profile"),
+                    "profile production lets nobody in who did not prove who they are",
+                    "remove the key, or use profile embedded",
+                )
+            )
+        return broken + [
             Relation(
                 ("listen", "profile"),
                 f"{address.url} is plaintext, which profile production refuses",
@@ -194,6 +242,19 @@ class Settings(BaseModel):
             )
             for address in self.listen
             if address.is_plaintext
+        ]
+
+    def _password_relations(self) -> list[Relation]:
+        if self.password_file is None:
+            return []
+        return [
+            Relation(
+                ("listen", "password_file"),
+                f"{address.url} would carry passwords that everybody on the way can read",
+                "bind it to loopback, or accept that with allow_plaintext_passwords = true",
+            )
+            for address in self.listen
+            if not self.passwords_allowed(address)
         ]
 
     def _listen_relations(self) -> list[Relation]:

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from pydantic import BaseModel, ValidationError
 
 from quantumqtt.config.keys import catalogue, key_facts
+from quantumqtt.config.mosquitto import read_mosquitto_conf
 from quantumqtt.config.problems import KeyPath, Problem, nearest, problems_of, to_error
 from quantumqtt.config.settings import ENVIRONMENT_NESTING, ENVIRONMENT_PREFIX, Settings
 from quantumqtt.errors import ConfigError
@@ -82,17 +83,21 @@ class FileLayer:
 def load_settings(
     *,
     file: Path | None = None,
+    mosquitto_conf: Path | None = None,
     flags: Mapping[str, object] | None = None,
     read_environment: bool = True,
 ) -> Settings:
     """Gather settings from every source and judge them together.
 
-    `flags` is nested like the models and holds only what was really asked for.
+    A `mosquitto.conf` is the weakest of them; `flags` is nested like the models and holds only
+    what was really asked for.
 
     Raises:
         ConfigError: Something cannot be accepted; one line per problem, one remedy each.
     """
     layers: list[Layer] = []
+    if mosquitto_conf is not None:
+        layers.append(read_mosquitto_conf(mosquitto_conf))
     if file is not None:
         layers.append(read_file(file))
     if read_environment:

@@ -21,6 +21,7 @@ def plan_listeners(settings: Settings) -> tuple[ListenerPlan, ...]:
             host=resolve(address),
             port=address.port,
             allow_anonymous=settings.anonymous_allowed(address),
+            allow_passwords=settings.passwords_allowed(address),
         )
         for number, address in enumerate(settings.listen, start=1)
     )

@@ -34,7 +34,9 @@ from quantumqtt.node.native import (
     Statistics,
     open_native_node,
 )
-from quantumqtt.policy import Authenticate
+from quantumqtt.node.news import NewsDesk, news_of
+from quantumqtt.node.password_desk import PasswordDesk
+from quantumqtt.policy import Access, Authenticate, Hooks, overrides
 
 _log = logging.getLogger(__name__)
 
@@ -81,12 +83,14 @@ class Broker:
         allow_anonymous: bool | None = None,
         limits: Mapping[str, int] | None = None,
         authenticate: Authenticate | None = None,
+        hooks: Hooks | None = None,
         open_node: OpenNode = open_native_node,
     ) -> None:
         """Judge the arguments; nothing starts yet.
 
         `authenticate` is asked, in batches, about every CONNECT that the broker cannot judge by
-        itself. Without it, and where anonymous clients are not allowed, everybody is refused.
+        itself. Without it, and where anonymous clients are not allowed, everybody is refused who
+        is not in `password_file`. `hooks` may ask and hear more; see `Hooks`.
         `open_node` is the seam for tests.
 
         Raises:
@@ -102,7 +106,12 @@ class Broker:
         self.settings: Settings = _settings_of(
             settings, {k: v for k, v in asked.items() if v is not None}
         )
-        self._authenticate = authenticate
+        self._hooks = hooks
+        self._authenticate = _authenticate_of(authenticate, hooks)
+        self._access = Access()
+        self._passwords: PasswordDesk | None = None
+        self._came: NewsDesk | None = None
+        self._left: NewsDesk | None = None
         self._open_node = open_node
         self._lifecycle = Lifecycle()
         self._node: NativeNode | None = None
@@ -207,8 +216,9 @@ class Broker:
         if self._pump is not None:
             self._pump.stop()
         try:
-            if self._desk is not None:
-                await self._desk.stop()
+            for desk in (self._desk, self._passwords, self._came, self._left):
+                if desk is not None:
+                    await desk.stop()
         finally:
             await self._stop_node()
             for stream in self._streams:
@@ -244,7 +254,8 @@ class Broker:
         settings = self.settings
         if settings.data is not None:
             self._data = DataDirectory.claim(settings.data)
-        # Resolving a name may block, so it happens away from the loop.
+        # Files are read and names resolved away from the loop: both may block.
+        access = self._access = await _in_thread(lambda: Access.load(settings))
         listeners = await _in_thread(lambda: plan_listeners(settings))
         plan = NodePlan(
             listeners=listeners,
@@ -256,7 +267,10 @@ class Broker:
                 listeners=len(listeners),
                 shards=settings.shards,
             ),
-            ask_admission=self._authenticate is not None,
+            ask_admission=self._authenticate is not None or access.users is not None,
+            rules=access.table,
+            disconnect_denied=settings.denied_publish == "disconnect",
+            client_id_is_user=settings.client_id_rule == "user_name",
         )
         node = self._node = self._open_node(plan)
         bound = await _in_thread(node.start)
@@ -265,21 +279,74 @@ class Broker:
             Listener(one.name, one.host, one.port, by_name[one.name].allow_anonymous)
             for one in bound
         )
-        if self._authenticate is not None:
-            self._desk = AdmissionDesk(
-                node,
-                self._authenticate,
-                timeout_ms=settings.limits.admission_timeout_ms,
-                queue_count_max=settings.limits.event_queue_count_max,
-            )
-            self._desk.start()
+        self._start_desks(node)
         self._pump = EventPump(node, on_batch=self._on_batch)
         self._pump.start()
 
+    def _start_desks(self, node: NativeNode) -> None:
+        """Start whoever answers clients and tells hooks."""
+        limits = self.settings.limits
+        timeout_ms, count_max = limits.admission_timeout_ms, limits.event_queue_count_max
+        if self._authenticate is not None:
+            self._desk = AdmissionDesk(
+                node, self._authenticate, timeout_ms=timeout_ms, queue_count_max=count_max
+            )
+            self._desk.start()
+        if self._access.users is not None:
+            self._passwords = PasswordDesk(
+                node, self._access.users, timeout_ms=timeout_ms, queue_count_max=count_max
+            )
+            self._passwords.start()
+        hooks = self._hooks
+        if hooks is not None and overrides(hooks, "connected"):
+            self._came = NewsDesk("connected", hooks.connected, timeout_ms=timeout_ms)
+            self._came.start()
+        if hooks is not None and overrides(hooks, "disconnected"):
+            self._left = NewsDesk("disconnected", hooks.disconnected, timeout_ms=timeout_ms)
+            self._left.start()
+
+    @property
+    def access(self) -> Access:
+        """Users and rules in force; safe to read from any thread."""
+        return self._access
+
+    async def reload_access(self, settings: Settings | None = None) -> None:
+        """Read users and rules again; live clients follow at once, allowed ones stay connected.
+
+        `settings` may name other files than those the broker started with. When a file is broken
+        nothing changes. Cancelling may leave the new state in force, never half of it.
+
+        Raises:
+            ConfigError: A file is broken, or passwords would be asked for that were not before.
+            TransportError: The broker is not running.
+        """
+        settings = settings or self.settings
+        if (settings.password_file is None) != (self._passwords is None):
+            raise ConfigError(
+                "password_file: whether there is one is settled at the start",
+                hint="restart the broker",
+            )
+        access = await _in_thread(lambda: Access.load(settings))
+        node = self._node
+        if node is None:
+            raise TransportError(
+                "the broker is not running", hint="ask inside `async with Broker(...)`"
+            )
+        # Verdicts first: from here on none is found with the old users, and all that were are in
+        # the shards' inboxes before the new policy, which ends whoever they let in wrongly.
+        if self._passwords is not None and access.users is not None:
+            self._passwords.replace(access.users)
+        revoked = self._access.revoked_by(access)
+        self._access = access
+        node.set_policy(access.table, revoked_users=revoked)
+
     def _on_batch(self, batch: Sequence[NativeEvent]) -> None:
         """Hand one batch to everybody concerned, those that clients wait for first."""
-        if self._desk is not None:
-            self._desk.on_requests(event for event in batch if event.kind == "admission_wanted")
+        self._on_requests([event for event in batch if event.kind == "admission_wanted"])
+        if self._came is not None:
+            self._came.on_news([news_of(e) for e in batch if e.kind == "session_opened"])
+        if self._left is not None:
+            self._left.on_news([news_of(e) for e in batch if e.kind == "session_closed"])
         told = [event for event in batch if event.kind != "admission_wanted"]
         self._narrator.on_events(told)
         for event in told:
@@ -287,6 +354,20 @@ class Broker:
                 self._lifecycle.fail(event.reason or "a shard thread failed")
         if self._streams or self._callbacks:
             self._publish([BrokerEvent.of(event) for event in told])
+
+    def _on_requests(self, requests: Sequence[NativeEvent]) -> None:
+        """Users of the password file are checked there; about all others the hook is asked."""
+        passwords, desk = self._passwords, self._desk
+        if not requests:
+            return
+        if passwords is None or desk is None:
+            one = passwords or desk
+            if one is not None:
+                one.on_requests(requests)
+            return
+        known = passwords.users
+        passwords.on_requests(one for one in requests if one.user_name in known)
+        desk.on_requests(one for one in requests if one.user_name not in known)
 
     def _publish(self, events: Sequence[BrokerEvent]) -> None:
         self._streams = [stream for stream in self._streams if not stream.closed]
@@ -312,6 +393,14 @@ async def _in_thread(blocking: Callable[[], _Result]) -> _Result:
     except asyncio.CancelledError:
         await asyncio.wait([running])
         raise
+
+
+def _authenticate_of(given: Authenticate | None, hooks: Hooks | None) -> Authenticate | None:
+    if hooks is None or not overrides(hooks, "authenticate"):
+        return given
+    if given is not None:
+        raise ConfigError("authenticate and hooks both authenticate", hint="keep one of them")
+    return hooks.authenticate
 
 
 def _settings_of(settings: Settings | None, asked: dict[str, object]) -> Settings:

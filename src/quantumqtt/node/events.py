@@ -26,8 +26,9 @@ BUFFER_COUNT_MAX_DEFAULT: Final = 8_192
 class BrokerEvent:
     """Something that happened at the broker; fields that do not apply are None.
 
-    `kind` is one of `session_opened`, `session_closed`, `connection_refused`, `overrun`,
-    `shard_failed`. `count` is above 1 when the broker merged equal events under pressure.
+    `kind` is one of `session_opened`, `session_closed`, `connection_refused`,
+    `access_denied`, `overrun`, `shard_failed`. `count` is above 1 when the broker merged equal
+    events under pressure.
     """
 
     kind: str
@@ -41,6 +42,8 @@ class BrokerEvent:
     session_epoch: int | None
     reason: str | None
     count: int
+    user_name: str | None = None
+    topic: str | None = None
 
     @classmethod
     def of(cls, event: NativeEvent) -> Self:
@@ -57,6 +60,8 @@ class BrokerEvent:
             session_epoch=event.session_epoch,
             reason=event.reason,
             count=event.count,
+            user_name=event.user_name,
+            topic=event.topic,
         )
 
 

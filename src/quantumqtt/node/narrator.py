@@ -20,6 +20,7 @@ _LEVELS: Final = {
     "session_opened": logging.DEBUG,
     "session_closed": logging.DEBUG,
     "connection_refused": logging.INFO,
+    "access_denied": logging.INFO,
     "overrun": logging.WARNING,
     "shard_failed": logging.ERROR,
 }
@@ -27,6 +28,7 @@ _WORDS: Final = {
     "session_opened": "client connected",
     "session_closed": "client left",
     "connection_refused": "connection refused",
+    "access_denied": "access denied",
     "overrun": "events were lost: Python does not keep up",
     "shard_failed": "a shard thread failed; the broker has to be restarted",
 }
@@ -70,6 +72,8 @@ class Narrator:
             "listener": event.listener,
             "protocol": event.protocol,
             "reason": event.reason,
+            "user": event.user_name,
+            "topic": event.topic,
         }
         shown = {key: value for key, value in fields.items() if value is not None}
         if event.count > 1:

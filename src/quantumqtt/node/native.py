@@ -89,6 +89,10 @@ class NativeEvent(Protocol):
         """Why, in the words of the metric label."""
 
     @property
+    def topic(self) -> str | None:
+        """The topic or filter that rules refused."""
+
+    @property
     def count(self) -> int:
         """How many occurrences this event stands for."""
 
@@ -157,6 +161,10 @@ class Statistics(Protocol):
         """CONNECTs refused, by reason."""
 
     @property
+    def denials_total(self) -> Mapping[str, int]:
+        """What access rules refused, by kind."""
+
+    @property
     def events_merged_total(self) -> int:
         """Events merged because Python was slow."""
 
@@ -177,8 +185,13 @@ class NativeNode(Protocol):
     def poll_events(self, count_max: int = ...) -> Sequence[NativeEvent]:
         """Take what happened, oldest first, without waiting."""
 
-    def answer_admissions(self, verdicts: Sequence[tuple[int, int]]) -> None:
+    def answer_admissions(
+        self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = ...
+    ) -> None:
         """Answer admission requests: ticket and CONNACK reason code."""
+
+    def set_policy(self, rules: _core.RuleTable | None, *, revoked_users: Sequence[str]) -> None:
+        """Replace the rules, end clients of revoked users, forget remembered credentials."""
 
     def statistics(self) -> Statistics:
         """Take a snapshot of the counters."""
@@ -198,6 +211,7 @@ class ListenerPlan:
     host: str
     port: int
     allow_anonymous: bool
+    allow_passwords: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +223,9 @@ class NodePlan:
     limits: Limits
     connections_max: int
     ask_admission: bool
+    rules: _core.RuleTable | None = None
+    disconnect_denied: bool = True
+    client_id_is_user: bool = False
 
 
 OpenNode = Callable[[NodePlan], NativeNode]
@@ -226,6 +243,7 @@ def open_native_node(plan: NodePlan) -> NativeNode:
             host=listener.host,
             port=listener.port,
             allow_anonymous=listener.allow_anonymous,
+            allow_passwords=listener.allow_passwords,
         )
         for listener in plan.listeners
     ]
@@ -237,6 +255,9 @@ def open_native_node(plan: NodePlan) -> NativeNode:
         listeners=listeners,
         limits=_native_limits(plan.limits, connections_max=plan.connections_max),
         ask_admission=plan.ask_admission,
+        rules=plan.rules,
+        disconnect_denied=plan.disconnect_denied,
+        client_id_is_user=plan.client_id_is_user,
     )
     return _core.Node(spec)
 

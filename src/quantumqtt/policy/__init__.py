@@ -1,5 +1,18 @@
-"""Who may do what: so far, who may come in."""
+"""Who may come in, and who may do what."""
 
+from quantumqtt.policy.access import Access
 from quantumqtt.policy.admission import AdmissionRequest, Authenticate, check_verdicts, refuse_all
+from quantumqtt.policy.explain import explain
+from quantumqtt.policy.hooks import ClientNews, Hooks, overrides
 
-__all__ = ["AdmissionRequest", "Authenticate", "check_verdicts", "refuse_all"]
+__all__ = [
+    "Access",
+    "AdmissionRequest",
+    "Authenticate",
+    "ClientNews",
+    "Hooks",
+    "check_verdicts",
+    "explain",
+    "overrides",
+    "refuse_all",
+]

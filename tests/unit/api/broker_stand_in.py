@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from quantumqtt.api.view import BrokerView, NodeFacts
 from quantumqtt.errors import TransportError
 from quantumqtt.node import Listener, NodeState
+from quantumqtt.policy import Access
 from tests.harness.fake_node import FakeStatistics
 
 FACTS = NodeFacts("0.1.0", "memory", {"version": "0.1.0", "profile": "release"})
@@ -39,6 +40,7 @@ class BrokerStandIn:
         default_factory=lambda: [Listener("tcp-1", "127.0.0.1", 1883, allow_anonymous=True)]
     )
     snapshot: FakeStatistics | None = BUSY
+    access: Access = field(default_factory=Access)
 
     def statistics(self) -> FakeStatistics:
         if self.snapshot is None:

@@ -33,8 +33,10 @@ class AnswerNode(FakeNode):
         super().__init__()
         self.answered = asyncio.Event()
 
-    def answer_admissions(self, verdicts: Sequence[tuple[int, int]]) -> None:
-        super().answer_admissions(verdicts)
+    def answer_admissions(
+        self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = False
+    ) -> None:
+        super().answer_admissions(verdicts, may_be_remembered=may_be_remembered)
         self.answered.set()
 
 

@@ -41,6 +41,26 @@ fn a_lost_connection_publishes_it_at_once_as_a_normal_publish() {
 }
 
 #[test]
+fn a_delayed_will_can_be_taken_back_while_it_waits() {
+    let (mut rig, link) = rig_with(5);
+    rig.lose(link);
+    assert_eq!(rig.run(link.lost(false)), [""; 0]);
+    assert_eq!(rig.machine.waiting_wills().count(), 0);
+    assert_eq!(wills(&rig.tick(5_000)), 0);
+    let session = rig.machine.session("a").unwrap();
+    assert!(!session.has_will && session.expires_at_ms.is_some(), "the session itself stays");
+}
+
+#[test]
+fn waiting_wills_say_whose_they_are() {
+    let (mut rig, link) = rig_with(5);
+    assert_eq!(rig.machine.waiting_wills().count(), 0, "its client is there");
+    rig.lose(link);
+    let waiting: Vec<_> = rig.machine.waiting_wills().collect();
+    assert_eq!((waiting[0].client_id, waiting[0].topic, waiting.len()), ("a", "will", 1));
+}
+
+#[test]
 fn a_retained_will_is_retained() {
     let mut rig = Rig::new();
     let retained = Will { retain: true, ..will(0) };

@@ -14,6 +14,7 @@ pub(crate) fn config(shards: u16) -> NodeConfig {
             host: "127.0.0.1".to_owned(),
             port: 0,
             allow_anonymous: true,
+            allow_passwords: true,
         }],
         limits: NodeLimits {
             packet_bytes_max: 1 << 20,
@@ -32,5 +33,8 @@ pub(crate) fn config(shards: u16) -> NodeConfig {
             admission_timeout_ms: 5_000,
         },
         ask_admission: false,
+        rules: None,
+        disconnect_denied: true,
+        client_id_is_user: false,
     }
 }

@@ -1,0 +1,165 @@
+"""Reading `mosquitto.conf`."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from quantumqtt.config import load_settings, read_mosquitto_conf, split_error
+from quantumqtt.config.mosquitto_words import IGNORED, REFUSED
+from quantumqtt.errors import ConfigError
+from tests.harness.complaints import complaints
+
+
+def conf(folder: Path, text: str) -> Path:
+    file = folder / "mosquitto.conf"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_options_with_a_meaning_become_settings(tmp_path: Path) -> None:
+    text = """\
+# a usual one
+listener 1884 127.0.0.1
+listener 1885
+allow_anonymous true
+password_file /etc/mosquitto/passwd
+acl_file /etc/mosquitto/acl
+max_packet_size 100000
+max_queued_messages 0
+max_keepalive 600
+persistent_client_expiration 2d
+persistence true
+persistence_location /var/lib/mosquitto/
+use_username_as_clientid true
+log_type all
+"""
+    found = load_settings(mosquitto_conf=conf(tmp_path, text), read_environment=False)
+    assert [address.url for address in found.listen] == [
+        "tcp://127.0.0.1:1884",
+        "tcp://0.0.0.0:1885",
+    ]
+    assert found.allow_anonymous is True
+    assert found.password_file == Path("/etc/mosquitto/passwd")
+    assert found.acl_file == Path("/etc/mosquitto/acl")
+    assert found.data == Path("/var/lib/mosquitto")
+    assert found.client_id_rule == "user_name"
+    assert found.log.level == "debug"
+    limits = found.limits
+    assert (limits.packet_bytes_max, limits.keep_alive_s_max) == (100_000, 600)
+    assert (limits.offline_count_max, limits.session_expiry_s_max) == (10**9, 172_800)
+
+
+def test_defaults_are_those_of_mosquitto(tmp_path: Path) -> None:
+    local = load_settings(mosquitto_conf=conf(tmp_path, "\n"), read_environment=False)
+    assert [address.url for address in local.listen] == ["tcp://127.0.0.1:1883"]
+    assert local.anonymous_allowed(local.listen[0])
+    listening = load_settings(mosquitto_conf=conf(tmp_path, "port 1900\n"), read_environment=False)
+    assert [address.url for address in listening.listen] == ["tcp://0.0.0.0:1900"]
+    assert not listening.anonymous_allowed(listening.listen[0])
+    assert listening.passwords_allowed(listening.listen[0])
+    assert listening.limits.receive_maximum == 20
+
+
+def test_flags_are_stronger_than_the_file(tmp_path: Path) -> None:
+    found = load_settings(
+        mosquitto_conf=conf(tmp_path, "port 1900\n"),
+        flags={"listen": ("tcp://127.0.0.1:0",)},
+        read_environment=False,
+    )
+    assert [address.url for address in found.listen] == ["tcp://127.0.0.1:0"]
+
+
+def test_what_is_left_out_is_told_with_its_reason(tmp_path: Path) -> None:
+    file = conf(
+        tmp_path,
+        "pid_file /run/x.pid\nautosave_interval 30\nconnection other\naddress example.org\n"
+        "topic # both\nbridge_cafile x\nmax_inflight_messages 5000\n",
+    )
+    ignored = read_mosquitto_conf(file).ignored
+    assert [line.partition(": ")[0] for line in ignored] == [
+        f"{file}:{number}" for number in (1, 2, 3, 4, 5, 6, 7)
+    ]
+    assert "no bridges" in ignored[3]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("per_listener_settings true", "the same for every listener"),
+        ("plugin /usr/lib/x.so", "plugins of Mosquitto do not run here"),
+        ("psk_file x", "pre-shared keys"),
+        ("allow_anonymos true", "unknown to Mosquitto and to us"),
+        ("allow_anonymous yes", "neither true nor false"),
+        ("listener x", "is no port"),
+        ("port 99999", "is no port"),
+        ("certfile x", "stands before any listener"),
+        ("persistent_client_expiration 5", "is no time"),
+        ("max_keepalive much", "is no number"),
+        ("acl_file", "names no file"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_line(
+    tmp_path: Path, line: str, complaint: str
+) -> None:
+    file = conf(tmp_path, f"# x\n{line}\n")
+    with pytest.raises(ConfigError) as caught:
+        read_mosquitto_conf(file)
+    ((said, remedy),) = split_error(caught.value)
+    assert said.startswith(f"{file}:2: {line.split()[0]}: ")
+    assert complaint in said
+    assert remedy
+
+
+def test_per_listener_settings_false_is_nothing(tmp_path: Path) -> None:
+    assert not read_mosquitto_conf(conf(tmp_path, "per_listener_settings false\n")).ignored
+
+
+def test_included_files_are_read_in_order(tmp_path: Path) -> None:
+    folder = tmp_path / "conf.d"
+    folder.mkdir()
+    (folder / "b.conf").write_text("allow_anonymous true\n", encoding="utf-8")
+    (folder / "a.conf").write_text(
+        "listener 1 127.0.0.1\nallow_anonymous false\n", encoding="utf-8"
+    )
+    (folder / "c.txt").write_text("nonsense\n", encoding="utf-8")
+    found = read_mosquitto_conf(conf(tmp_path, f"include_dir {folder}\n"))
+    assert found.values["allow_anonymous"] is True
+    assert found.origin_of(("allow_anonymous",)) == f"{folder / 'b.conf'}:1"
+
+
+def test_problem_found_later_still_names_its_line(tmp_path: Path) -> None:
+    file = conf(tmp_path, "listener 1 127.0.0.1\nmax_packet_size 7\n")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(mosquitto_conf=file, read_environment=False)
+    assert f"{file}:2: limits.packet_bytes_max = 7" in str(caught.value)
+
+
+def test_encrypted_listener_becomes_a_table(tmp_path: Path) -> None:
+    text = "listener 8883\ncafile ca\ncertfile crt\nkeyfile key\nrequire_certificate true\n"
+    found = read_mosquitto_conf(conf(tmp_path, text + "listener 9001\nprotocol websockets\n"))
+    assert found.values["listen"] == (
+        {
+            "url": "tls://0.0.0.0:8883",
+            "client_ca": "ca",
+            "certificate": "crt",
+            "key": "key",
+            "require_client_certificate": True,
+        },
+        "ws://0.0.0.0:9001/mqtt",
+    )
+
+
+def test_no_word_is_both_ignored_and_refused() -> None:
+    assert not IGNORED.keys() & REFUSED.keys()
+    assert all(reason and remedy for reason, remedy in REFUSED.values())
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(max_size=30), max_size=10))
+def test_any_text_is_settings_or_a_named_complaint(tmp_path: Path, lines: list[str]) -> None:
+    file = tmp_path / "any.conf"
+    file.write_bytes("\n".join(lines).encode("utf-8", "surrogatepass"))
+    found = complaints(lambda: read_mosquitto_conf(file))
+    assert all(str(tmp_path) in line and remedy for line, remedy in found)
