@@ -19,8 +19,8 @@ PACKAGE: Final = HOUSE / "src" / "quantumqtt"
 _INTRODUCTION: Final = """\
 # Client
 
-Generated from `quantumqtt.client`; do not edit by hand. How the parts belong together is told in the
-[guide](../guides/client.md). All names are imported from `quantumqtt.client`, authenticators from
+Generated from `quantumqtt.client`; do not edit by hand. How the parts belong together is told in
+the [guide](../guides/client.md). All names are imported from `quantumqtt.client`, authenticators from
 `quantumqtt.client.auth`; errors are in `quantumqtt`.
 """
 # Written by hand: what a reader asks first comes first.
@@ -88,9 +88,11 @@ def _definition(name: str, found: dict[str, ast.ClassDef | _Function]) -> Iterat
     yield f"### {name}\n"
     yield from _documentation(node)
     if name in _INHERITED:
-        yield f"Has everything [{_INHERITED[name]}](#{_INHERITED[name].lower()}) has.\n"
-        if _INHERITED[name] not in {one for _, names in _CHAPTERS for one in names}:
-            yield from _members(found[_INHERITED[name]], "")
+        parent = _INHERITED[name]
+        if parent in {one for _, names in _CHAPTERS for one in names}:
+            yield f"Has everything [{parent}](#{parent.lower()}) has.\n"
+        else:
+            yield from _members(found[parent], name)
     yield from _members(node, name)
 
 

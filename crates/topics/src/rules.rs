@@ -413,9 +413,8 @@ impl RuleTable {
             };
             match wanted.get(depth) {
                 None if ending & flag::ALLOW_READ != 0 => return true,
-                None => {}
                 Some(&"#") if self.readable_below(state, possible, &mut visited) => return true,
-                Some(&"#") => {}
+                None | Some(&"#") => {}
                 Some(&"+") => {
                     for one in self.leaving(state) {
                         if one.matching & !possible == 0 {

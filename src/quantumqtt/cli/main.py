@@ -8,8 +8,8 @@ import typer
 
 from quantumqtt.cli.bench import bench
 from quantumqtt.cli.check_config import check_config
-from quantumqtt.cli.familiar import add_familiar
 from quantumqtt.cli.ctl import app as ctl
+from quantumqtt.cli.familiar import add_familiar
 from quantumqtt.cli.passwd import passwd
 from quantumqtt.cli.serve import serve
 from quantumqtt.cli.test import probe_broker

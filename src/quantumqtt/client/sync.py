@@ -439,7 +439,7 @@ class SyncClient:
 
     @property
     def recovered(self) -> tuple[Receipt, ...]:
-        """Publishes that an earlier process left in the store, as tokens; see `Client.recovered`."""
+        """Publishes an earlier process left in the store, as tokens; see `Client.recovered`."""
         return self._driver.recovered
 
     def statistics(self) -> Statistics:

@@ -640,7 +640,7 @@ class Client:
 
     def subscribe(
         self,
-        topic: "str | tuple[str, int | SubscribeOptions] | Sequence[tuple[str, int | SubscribeOptions]]",
+        topic: "str | _Filter | Sequence[_Filter]",
         qos: int = 0,
         options: SubscribeOptions | None = None,
         properties: Properties | None = None,
@@ -849,7 +849,8 @@ class Client:
 
     # --- decorators -----------------------------------------------------------------------------
 
-    def _decorator(name: str) -> Callable[["Client"], Callable[[Callback], Callback]]:  # type: ignore[misc]  # noqa: N805
+    @staticmethod
+    def _decorator(name: str) -> Callable[["Client"], Callable[[Callback], Callback]]:
         def make(self: "Client") -> Callable[[Callback], Callback]:
             def set_callback(callback: Callback) -> Callback:
                 setattr(self, name, callback)

@@ -24,7 +24,12 @@ class ReasonCode:
         KeyError: No reason code has this name or number.
     """
 
-    def __init__(self, packetType: int, aName: str = "Success", identifier: int = -1) -> None:  # noqa: N803 - paho's names
+    def __init__(
+        self,
+        packetType: int,  # noqa: N803 - paho's names
+        aName: str = "Success",  # noqa: N803
+        identifier: int = -1,
+    ) -> None:
         """Take a name, or a number as `identifier`."""
         self.packetType = packetType
         self.value = identifier if identifier != -1 else _NUMBERS[aName.lower()]
