@@ -20,8 +20,8 @@ _INTRODUCTION: Final = """\
 # Client
 
 Generated from `quantumqtt.client`; do not edit by hand. How the parts belong together is told in
-the [guide](../guides/client.md). All names are imported from `quantumqtt.client`, authenticators from
-`quantumqtt.client.auth`; errors are in `quantumqtt`.
+the [guide](../guides/client.md). All names are imported from `quantumqtt.client`, authenticators
+from `quantumqtt.client.auth`; errors are in `quantumqtt`.
 """
 # Written by hand: what a reader asks first comes first.
 _CHAPTERS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (

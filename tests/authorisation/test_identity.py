@@ -123,7 +123,7 @@ def test_client_ids_can_be_bound_to_users(
     assert broker.statistics().refusals_total["client_id_not_yours"] == 1
 
 
-@pytest.mark.requirement("X-101", "SEC-01")
+@pytest.mark.requirement("SEC-01")
 def test_doors_do_not_share_their_locks() -> None:
     # CVE-2018-20145: options of one listener leaked into another.
     listeners = (
@@ -143,7 +143,7 @@ def test_doors_do_not_share_their_locks() -> None:
         node.stop()
 
 
-@pytest.mark.requirement("X-101", "X-25")
+@pytest.mark.requirement("SEC-01")
 def test_password_on_an_exposed_door_is_refused_unread() -> None:
     listeners = (ListenerPlan("wire", LOOPBACK, 0, allow_anonymous=True, allow_passwords=False),)
     node = open_native_node(NodePlan(listeners, 1, Limits(), 100, ask_admission=True))
@@ -158,7 +158,7 @@ def test_password_on_an_exposed_door_is_refused_unread() -> None:
         node.stop()
 
 
-@pytest.mark.requirement("X-101", "X-25", "SEC-01")
+@pytest.mark.requirement("SEC-01", "SEC-02")
 @pytest.mark.parametrize(
     ("keys", "complaint"),
     [
@@ -172,7 +172,7 @@ def test_profiles_refuse_what_would_be_too_open(keys: dict[str, object], complai
         settings_from([FlagLayer(keys, spoken_by_caller=True)])
 
 
-@pytest.mark.requirement("X-101")
+@pytest.mark.requirement("SEC-02")
 def test_embedded_profile_is_open_on_loopback_only() -> None:
     settings = settings_from(
         [FlagLayer({"listen": ("tcp://127.0.0.1:1", "tcp://0.0.0.0:2", "tcp://[::1]:3")})]

@@ -166,7 +166,10 @@ WRONG: dict[str, Callable[[SyncClient], object]] = {
     "a broken filter": lambda client: client.subscribe("a/#/b"),
     "no threads": lambda client: client.subscribe("a", lambda _: None, parallel=0),
     "an empty row": lambda client: client.subscribe("a", queue_count_max=0),
-    "a policy that is none": lambda client: client.subscribe("a", overflow="hope"),  # type: ignore[arg-type]
+    "a policy that is none": lambda client: client.subscribe(
+        "a",
+        overflow="hope",  # type: ignore[arg-type]
+    ),
 }
 
 

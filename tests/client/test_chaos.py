@@ -141,7 +141,12 @@ async def test_a_broker_that_is_restarted_loses_nothing_of_ours(
     try:
         async with (
             Client(url, client_id="receiver", **options) as receiver,  # type: ignore[arg-type]
-            Client(url, client_id="sender", store=tmp_path / "s", **options) as sender,  # type: ignore[arg-type]
+            Client(
+                url,
+                client_id="sender",
+                store=tmp_path / "s",
+                **options,  # type: ignore[arg-type]
+            ) as sender,
         ):
             await receiver.handle(topic, ledger.on_message, qos=2).ready
             for number in range(600):

@@ -193,7 +193,12 @@ async def test_closing_without_a_broker_leaves_the_rest_to_the_next_client(
     peer: Peer, tmp_path: Path
 ) -> None:
     topic = f"test/{uuid4().hex}"
-    first = Client(peer.url, version=peer.version, store=tmp_path / "s", reconnect=None)  # type: ignore[arg-type]
+    first = Client(
+        peer.url,
+        version=peer.version,  # type: ignore[arg-type]
+        store=tmp_path / "s",
+        reconnect=None,
+    )
     await first.connect()
     client_id = first.client_id
     first._driver._transport.abort()  # type: ignore[union-attr]
@@ -237,7 +242,11 @@ def test_a_session_the_server_threw_away_is_reported(
     peer: Peer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, news = f"test/{uuid4().hex}", list[Connected]()
-    with SyncClient(peer.url, version=peer.version, store=tmp_path / "s") as client:  # type: ignore[arg-type]
+    with SyncClient(
+        peer.url,
+        version=peer.version,  # type: ignore[arg-type]
+        store=tmp_path / "s",
+    ) as client:
         client.subscribe(topic, qos=1).ready.wait(DEADLINE_S)
         client_id = client.client_id
     with SyncClient(peer.url, version=peer.version, client_id=client_id):  # type: ignore[arg-type]

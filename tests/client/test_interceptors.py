@@ -29,7 +29,9 @@ class Spans(SpanExporter):
     def __init__(self) -> None:
         self.seen: list[ReadableSpan] = []
 
-    def export(self, spans: "tuple[ReadableSpan, ...] | list[ReadableSpan]") -> SpanExportResult:  # type: ignore[override]
+    def export(  # type: ignore[override]
+        self, spans: "tuple[ReadableSpan, ...] | list[ReadableSpan]"
+    ) -> SpanExportResult:
         self.seen += spans
         return SpanExportResult.SUCCESS
 

@@ -69,7 +69,8 @@ def pass_messages(client: SyncClient) -> None:
 @pytest.mark.parametrize("version", ["3.1.1", "5"])
 def test_websocket_plain_and_in_tls(web: tuple[int, int, Path], version: str) -> None:
     plain, secure, certificate = web
-    pass_messages(SyncClient(f"ws://{LOOPBACK}:{plain}/mqtt", version=version))  # type: ignore[arg-type]
+    plain_url = f"ws://{LOOPBACK}:{plain}/mqtt"
+    pass_messages(SyncClient(plain_url, version=version))  # type: ignore[arg-type]
     context = tls_context(ca_file=str(certificate))
     pass_messages(SyncClient(f"wss://localhost:{secure}", tls=context))
 

@@ -24,7 +24,12 @@ def say(line: str) -> None:
 
 async def main(url: str, version: str, store: str, topic: str, first: int, count: int) -> None:
     """Publish numbers, in bursts so that commits are groups."""
-    async with Client(url, version=version, store=store, inflight_max=50) as client:  # type: ignore[arg-type]
+    async with Client(
+        url,
+        version=version,  # type: ignore[arg-type]
+        store=store,
+        inflight_max=50,
+    ) as client:
         for _ in client.recovered:
             say("recovered")
         receipts: list[Receipt] = list(client.recovered)

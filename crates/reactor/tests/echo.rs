@@ -304,7 +304,9 @@ fn a_turn_serves_everything_that_is_due() {
     let newcomers: Vec<TcpStream> = (0..5).map(|_| world.connect()).collect();
     world.closed.release();
     expect(&mut holder, b"mail\n");
-    speakers.iter_mut().for_each(|speaker| expect(speaker, b"hello\n"));
+    for speaker in &mut speakers {
+        expect(speaker, b"hello\n");
+    }
     wait_until(|| world.closed.told(What::Opened).len() == 22 + newcomers.len());
     let held = world.closed.told(What::Bytes)[0].turn;
     let in_turn =

@@ -57,6 +57,7 @@ MQTT_CLEAN_START_FIRST_ONLY: Final = 3
 Payload = str | bytes | bytearray | int | float | None
 Callback = Callable[..., object]
 Filters = Sequence[tuple[str, int]]
+_Filter = tuple[str, int | SubscribeOptions]
 
 _OK = MQTTErrorCode.MQTT_ERR_SUCCESS
 _NO_CONN = MQTTErrorCode.MQTT_ERR_NO_CONN
