@@ -133,6 +133,7 @@ fn config() -> NodeConfig {
             connections_max: 100,
             event_queue_count_max: 4096,
             admission_timeout_ms: 1_000,
+            log_pending_bytes_max: 64 << 20,
         },
         ask_admission: false,
         rules: None,

@@ -280,6 +280,7 @@ class NodeLimits:
         connections_max: int,
         event_queue_count_max: int,
         admission_timeout_ms: int,
+        log_pending_bytes_max: int,
     ) -> NodeLimits: ...
 
 @final

@@ -86,6 +86,9 @@ class NodeProcess:
             defaults += ["--listen", "tcp://127.0.0.1:0"]
         if "--admin" not in arguments and not admin_unasked:
             defaults += ["--admin", "off"]
+        if not {"--data", "--durability"} & set(arguments):
+            # The program's own default is a folder of the working directory.
+            defaults += ["--durability", "memory"]
         self._command = [*program, "serve", *defaults, *arguments]
         self._environment = {**clean_environment(), **(environment or {})}
         self._announced_errors = tuple(announced_errors)

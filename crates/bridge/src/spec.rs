@@ -43,7 +43,7 @@ impl NodeLimits {
         *, packet_bytes_max, connect_timeout_ms, keep_alive_s_max, receive_maximum,
         session_expiry_s_max, topic_alias_max, subscriptions_max, offline_bytes_max,
         offline_count_max, out_buffer_bytes_soft, out_buffer_bytes_max, connections_max,
-        event_queue_count_max, admission_timeout_ms,
+        event_queue_count_max, admission_timeout_ms, log_pending_bytes_max,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python, one per bound")]
     fn new(
@@ -61,6 +61,7 @@ impl NodeLimits {
         connections_max: usize,
         event_queue_count_max: usize,
         admission_timeout_ms: u64,
+        log_pending_bytes_max: u64,
     ) -> Self {
         Self(Limits {
             packet_bytes_max,
@@ -77,6 +78,7 @@ impl NodeLimits {
             connections_max,
             event_queue_count_max,
             admission_timeout_ms,
+            log_pending_bytes_max,
         })
     }
 }

@@ -40,6 +40,7 @@ pub struct NodeLimits {
     pub connections_max: usize,
     pub event_queue_count_max: usize,
     pub admission_timeout_ms: u64,
+    pub log_pending_bytes_max: u64,
 }
 
 /// All that a node needs to know.

@@ -1,5 +1,6 @@
 //! The life of a node: start, watch, drain, stop.
 
+use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +18,9 @@ use crate::admission::Doors;
 use crate::config::{ConfigError, NodeConfig};
 use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
+use crate::log::Log;
 use crate::partition::Partition;
+use crate::pressure::Pressure;
 use crate::registry::Registry;
 use crate::rights::{Policy, Rights};
 use crate::shard::{Mail, ShardService, Shared};
@@ -77,6 +80,8 @@ impl Node {
             index: Arc::new(Index::default()),
             events: EventQueue::new(limits.event_queue_count_max).map_err(StartError::Bell)?,
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
+            pressure: Pressure::new(limits.log_pending_bytes_max),
+            is_durable: false,
             stored_subscriptions: AtomicU64::new(0),
         });
         let spec = ReactorSpec {
@@ -196,7 +201,7 @@ fn new_partition(config: &NodeConfig) -> Partition {
         leader: config.node_id,
         ..EntryHeader::default()
     };
-    Partition::new(Machine::new(PARTITION, limits), header)
+    Partition::new(Machine::new(PARTITION, limits), header, Log::Memory(VecDeque::new()))
 }
 
 /// A dead shard is told to Python, which decides whether the process goes on.

@@ -1,67 +1,120 @@
 //! One partition as its owner sees it: commands in, effects out.
 //!
 //! The owner is the only shard that proposes to a partition. What a shard gathered in one turn is
-//! one entry. Between `finish` (the entry gets its header: leader, time, sequence) and `apply`
-//! stands nothing yet; the journal's propose-persist-commit will stand there, and neither side
-//! will notice but for the time that passes.
+//! one entry. It gets its header here (leader, time, sequence) and goes to the log; what the log
+//! gives back is committed, in the order in which it was proposed, and is applied here. Under
+//! `memory` there is nothing in between. With a log the way is propose → stage → sync → commit
+//! (`log.rs`), and between a proposal and its effects lie as many turns as the disk takes.
 
+use bytes::Bytes;
 use quantumqtt_machine::{
     ApplyError, Command, Effect, Entry, EntryBuilder, EntryError, EntryHeader, Machine,
 };
 
+use crate::log::{Log, LogFailure};
+
 pub(crate) struct Partition {
     machine: Machine,
     header: EntryHeader,
-    /// Commands that cost nothing to wait for the turn's end.
+    log: Log,
+    /// Commands of our own: time that passes.
     own: EntryBuilder,
+    /// A tick is on its way; until it is applied its deadline is not due again.
+    tick_is_proposed: bool,
 }
 
-/// The log holds something this build cannot apply: the node stops, it never guesses.
+/// The log holds something this build cannot apply, or holds nothing more: the node stops, it
+/// never guesses.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CommitError {
-    #[error(transparent)]
+pub(crate) enum PartitionError {
+    #[error("committed entry cannot be read: {0}")]
     Entry(#[from] EntryError),
-    #[error(transparent)]
+    #[error("committed entry cannot be applied: {0}")]
     Apply(#[from] ApplyError),
+    #[error(transparent)]
+    Log(#[from] LogFailure),
+}
+
+/// What one committed entry came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub(crate) commands: u64,
+    /// Bytes that wait for the log no longer.
+    pub(crate) bytes: usize,
 }
 
 impl Partition {
-    pub(crate) fn new(machine: Machine, header: EntryHeader) -> Self {
-        Self { machine, header, own: EntryBuilder::new() }
+    pub(crate) fn new(machine: Machine, header: EntryHeader, log: Log) -> Self {
+        Self { machine, header, log, own: EntryBuilder::new(), tick_is_proposed: false }
     }
 
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// Propose what a shard gathered and execute it; the effects are in log order.
-    pub(crate) fn commit(
+    pub(crate) fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Put what a shard gathered into the log; the number of its bytes.
+    pub(crate) fn propose(
         &mut self,
         builder: &mut EntryBuilder,
         now_ms: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<u64, CommitError> {
+    ) -> Result<usize, PartitionError> {
         self.header.batch_seq += 1;
         // The leader's clock never goes back within its term; the machine clamps it over terms.
         self.header.now_ms = now_ms.max(self.header.now_ms);
-        let entry = Entry::parse(builder.finish(&self.header))?;
-        self.machine.apply(&entry, effects)?;
-        Ok(u64::from(entry.count()))
+        let entry = builder.finish(&self.header);
+        let bytes = entry.len();
+        self.log.propose(entry)?;
+        Ok(bytes)
     }
 
     /// Let time pass in the machine, if anything there waits for this moment.
-    pub(crate) fn tick(
-        &mut self,
-        now_ms: u64,
-        effects: &mut Vec<Effect>,
-    ) -> Result<u64, CommitError> {
-        if self.machine.next_deadline_ms().is_none_or(|due_ms| due_ms > now_ms) {
+    pub(crate) fn propose_tick(&mut self, now_ms: u64) -> Result<usize, PartitionError> {
+        if self.next_wake_ms().is_none_or(|due_ms| due_ms > now_ms) {
             return Ok(0);
         }
         let mut own = std::mem::take(&mut self.own);
         own.push(&Command::Tick)?;
-        let applied = self.commit(&mut own, now_ms, effects);
+        let proposed = self.propose(&mut own, now_ms);
         self.own = own;
-        applied
+        self.tick_is_proposed = true;
+        proposed
+    }
+
+    /// When time must pass in the machine; None while that is already under way.
+    pub(crate) fn next_wake_ms(&self) -> Option<u64> {
+        if self.tick_is_proposed { None } else { self.machine.next_deadline_ms() }
+    }
+
+    /// Give the log what was proposed, and learn what has become durable.
+    pub(crate) fn advance(&mut self) -> Result<(), PartitionError> {
+        Ok(self.log.advance()?)
+    }
+
+    /// Apply the next committed entry; its effects are in log order. None when there is none yet.
+    pub(crate) fn apply_next(
+        &mut self,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<Applied>, PartitionError> {
+        let Some(entry) = self.log.next_committed() else {
+            return Ok(None);
+        };
+        let bytes = entry.len();
+        let commands = self.apply(entry, effects)?;
+        Ok(Some(Applied { commands, bytes }))
+    }
+
+    fn apply(&mut self, entry: Bytes, effects: &mut Vec<Effect>) -> Result<u64, PartitionError> {
+        let entry = Entry::parse(entry)?;
+        self.machine.apply(&entry, effects)?;
+        if self.tick_is_proposed {
+            // Any entry moves the clock, but only a tick meets deadlines: look whether ours did.
+            let is_due = |due_ms| due_ms <= entry.header().now_ms;
+            self.tick_is_proposed = self.machine.next_deadline_ms().is_some_and(is_due);
+        }
+        Ok(u64::from(entry.count()))
     }
 }

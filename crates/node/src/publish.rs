@@ -69,7 +69,7 @@ impl ShardService {
         connection.unacknowledged = connection.unacknowledged.saturating_add(1);
         connection.proposed = connection.proposed.saturating_add(1);
         self.propose_publish(turn, connection, publish, &topic);
-        Then::Continue
+        self.hold_if_too_much_waits(connection)
     }
 
     /// Without durability a publish needs the machine only for what the machine keeps: retained
@@ -78,7 +78,8 @@ impl ShardService {
     ///
     /// Nor may anything of this client still wait for its commit, or it would be overtaken.
     fn may_skip_the_log(&self, connection: &Connection, publish: &Publish<'_>) -> bool {
-        !publish.retain
+        !self.shared.is_durable
+            && !publish.retain
             && !connection.is_stored()
             && connection.proposed == 0
             && self.shared.stored_subscriptions.load(Ordering::Acquire) == 0

@@ -27,7 +27,8 @@ use crate::events::{EventKind, EventQueue};
 use crate::index::{Index, Router};
 use crate::outbound::{self, Outbound, Sent};
 use crate::packets::{write_disconnect, write_packet};
-use crate::partition::{CommitError, Partition};
+use crate::partition::{Partition, PartitionError};
+use crate::pressure::Pressure;
 use crate::reasons::{CloseReason, RefusalReason};
 use crate::registry::Registry;
 use crate::rights::{Policy, Principal, Rights};
@@ -47,6 +48,9 @@ pub(crate) struct Shared {
     pub(crate) index: Arc<Index>,
     pub(crate) events: EventQueue,
     pub(crate) cells: Vec<ShardCells>,
+    pub(crate) pressure: Pressure,
+    /// Whether an acknowledgement says that something is on disk.
+    pub(crate) is_durable: bool,
     /// Subscriptions the machine routes to; with none, a committed publish reaches nobody there.
     pub(crate) stored_subscriptions: AtomicU64,
 }
@@ -67,6 +71,8 @@ pub(crate) enum Mail {
     Policy(Arc<Policy>),
     /// To a partition's owner: a shard lives by these rules now.
     PolicyTaken { generation: u64 },
+    /// The log has caught up: publishers that were held may go on.
+    LogHasRoom,
     /// A retained QoS 0 publish is committed.
     ReadOn { connection: ConnectionId },
     /// To a partition's owner: a transient session subscribed.
@@ -163,6 +169,8 @@ pub(crate) struct ShardService {
     fences_owed: Vec<ConnectionId>,
     /// Connections that ended while they themselves waited for a fence; see `registry.rs`.
     unfenced: HashMap<ConnectionId, Unfenced>,
+    /// Publishers that are not read until the log has caught up.
+    held: Vec<ConnectionId>,
     /// Scratch: properties and bytes of the packet at hand.
     pub(crate) block: PropertyBlock,
     pub(crate) bytes: Vec<u8>,
@@ -193,6 +201,7 @@ impl ShardService {
             fences_new: Vec::new(),
             fences_owed: Vec::new(),
             unfenced: HashMap::new(),
+            held: Vec::new(),
             block: PropertyBlock::new(),
             bytes: Vec::new(),
         }
@@ -314,21 +323,38 @@ impl ShardService {
         let mut effects = std::mem::take(&mut self.effects);
         let now_ms = turn.now_ms();
         // Time first: what is due happened before what these commands ask for.
-        let ticked = must_apply(partition.tick(now_ms, &mut effects));
-        if ticked > 0 {
-            self.cells().count_entry(ticked);
+        let mut proposed = must(partition.propose_tick(now_ms));
+        for mut builder in std::mem::take(&mut self.proposals.to_commit) {
+            proposed += must(partition.propose(&mut builder, now_ms));
+        }
+        self.shared.pressure.add(proposed);
+        must(partition.advance());
+        while let Some(applied) = must(partition.apply_next(&mut effects)) {
+            self.shared.pressure.settle(applied.bytes);
+            self.cells().count_entry(applied.commands);
             self.dispatch(turn, connections, &mut effects);
         }
-        for mut builder in std::mem::take(&mut self.proposals.to_commit) {
-            let commands = must_apply(partition.commit(&mut builder, now_ms, &mut effects));
-            self.cells().count_entry(commands);
-            self.dispatch(turn, connections, &mut effects);
+        if self.shared.pressure.take_release() {
+            for shard in (0..).take(self.effects_out.len()) {
+                turn.post(shard, Mail::LogHasRoom);
+            }
         }
         let stored = partition.machine().statistics();
         self.cells().set_stored(stored.sessions);
         self.shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
         self.effects = effects;
         self.partition = Some(partition);
+    }
+}
+
+impl ShardService {
+    /// After a publish was proposed: go on, unless too much waits for the log already.
+    pub(crate) fn hold_if_too_much_waits(&mut self, connection: &Connection) -> Then {
+        if !self.shared.pressure.must_hold() {
+            return Then::Continue;
+        }
+        self.held.push(connection.id);
+        Then::Pause
     }
 }
 
@@ -369,11 +395,11 @@ fn read_on(turn: &mut Turn<ShardService>, connection: &mut Connection) {
     turn.resume_reads(connection.id);
 }
 
-/// A log that cannot be applied means that this state would diverge: stop the node, do not guess.
-fn must_apply(outcome: Result<u64, CommitError>) -> u64 {
+/// Without its log this state would diverge or acknowledge what is not kept: stop the node.
+fn must<T>(outcome: Result<T, PartitionError>) -> T {
     match outcome {
-        Ok(commands) => commands,
-        Err(error) => panic!("committed entry cannot be applied: {error}"),
+        Ok(value) => value,
+        Err(error) => panic!("the partition cannot go on: {error}"),
     }
 }
 
@@ -536,6 +562,13 @@ impl Service for ShardService {
                     go_on(turn, connection, then);
                 }
             }
+            Mail::LogHasRoom => {
+                for id in std::mem::take(&mut self.held) {
+                    if let Some(connection) = connections.get_mut(id) {
+                        read_on(turn, connection);
+                    }
+                }
+            }
             Mail::ReadOn { connection } => {
                 if let Some(connection) = connections.get_mut(connection) {
                     read_on(turn, connection);
@@ -630,6 +663,6 @@ impl Service for ShardService {
         if !self.proposals.is_idle() || !self.fences_owed.is_empty() {
             return Some(0);
         }
-        self.partition.as_ref()?.machine().next_deadline_ms()
+        self.partition.as_ref()?.next_wake_ms()
     }
 }

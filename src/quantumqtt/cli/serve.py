@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _UMASK_PRIVATE: Final = 0o077
+# Where `serve` keeps its log when nobody says; in the working directory, as `.gitignore` knows.
+_DATA_DEFAULT: Final = Path("data")
 # What SIGHUP takes over; every other key needs a restart.
 _RELOADED: Final = frozenset({"log", "password_file", "acl_file"})
 
@@ -56,7 +58,10 @@ class Invocation:
     def settings(self) -> Settings:
         """Gather settings from every source."""
         return load_settings(
-            file=self.config_file, mosquitto_conf=self.mosquitto_conf, flags=self.flags
+            file=self.config_file,
+            mosquitto_conf=self.mosquitto_conf,
+            flags=self.flags,
+            data_default=_DATA_DEFAULT,
         )
 
     def ignored(self) -> tuple[str, ...]:

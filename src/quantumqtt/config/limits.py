@@ -125,6 +125,12 @@ class Limits(BaseModel):
         le=60_000,
         description="Time the authenticate hook has for a batch; later answers are refusals.",
     )
+    log_pending_bytes_max: Count = Field(
+        default=64 * MIB,
+        ge=MIB,
+        le=16 * GIB,
+        description="Bytes of messages that wait to be on disk; above, publishers are not read.",
+    )
     drain_timeout_ms: Count = Field(
         default=10_000,
         ge=0,

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
-from quantumqtt.config.limits import Count, Limits
+from quantumqtt.config.limits import DAY_S, GIB, MIB, Count, Limits
 from quantumqtt.config.listen import Address, parse_admin, parse_listen
 from quantumqtt.config.problems import Relation, refuse, refuse_relations
 from quantumqtt.errors import ConfigError
@@ -93,6 +93,52 @@ def _lower_case(value: object) -> object:
     return value.lower() if isinstance(value, str) else value
 
 
+def _durability_default(known: dict[str, object]) -> Durability:
+    # Whoever names a place on disk wants what is acknowledged to be there.
+    return "memory" if known.get("data") is None else "strict"
+
+
+class StorageSettings(BaseModel):
+    """How the log is kept on disk; without meaning under `memory`."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        frozen=True, extra="forbid", validate_default=True
+    )
+
+    segment_bytes: Count = Field(
+        default=64 * MIB,
+        ge=MIB,
+        le=GIB,
+        description="Size of one file of the log; files are made ahead and used again.",
+    )
+    group_delay_ms: Count = Field(
+        default=2,
+        ge=1,
+        le=5,
+        description="Longest wait for more to write at once under `group`.",
+    )
+    checkpoint_interval_s: Count = Field(
+        default=300,
+        ge=1,
+        le=DAY_S,
+        description="A checkpoint of the state is written at least this often while the log "
+        "grows; a start reads the latest one and the log behind it.",
+    )
+    checkpoint_log_bytes: Count = Field(
+        default=256 * MIB,
+        ge=MIB,
+        le=64 * GIB,
+        description="A checkpoint is written when the log has grown by this much.",
+    )
+    key_file: Annotated[
+        Path | None, BeforeValidator(_file), DefaultText("`keys` in the data directory")
+    ] = Field(
+        default=None,
+        description="The node's keys: the log is encrypted with them and unreadable without. Made "
+        "at the first start with mode 0600; keep a copy elsewhere.",
+    )
+
+
 class LogSettings(BaseModel):
     """What is logged, and how it looks."""
 
@@ -129,21 +175,33 @@ class Settings(BaseModel):
         max_length=LISTENERS_MAX,
         description="Where MQTT is served: a list of URLs. Port 0 takes a free port.",
     )
-    durability: Annotated[Durability, BeforeValidator(_lower_case), Flag("--durability")] = Field(
-        default="memory",
-        description="When a message is acknowledged. `memory`: at once, nothing is on disk. "
-        "`strict` and `group` need the log, which this release does not have yet.",
+    # Before `durability`, whose default depends on it.
+    data: Annotated[
+        Path | None,
+        BeforeValidator(_directory),
+        Flag("--data"),
+        DefaultText("`data` in the working directory for `quantumqtt serve`, else none"),
+    ] = Field(
+        default=None,
+        description="Directory of this node, made with mode 0700 and locked while it runs. "
+        "Optional under `memory`.",
+    )
+    durability: Annotated[
+        Durability,
+        BeforeValidator(_lower_case),
+        Flag("--durability"),
+        DefaultText("`strict` with a data directory, else `memory`"),
+    ] = Field(
+        default_factory=_durability_default,
+        description="When a message is acknowledged. `strict`: when it is on disk. `group`: like "
+        "`strict`, but up to `storage.group_delay_ms` is waited for more to write at once. "
+        "`memory`: at once, and nothing is on disk.",
     )
     shards: Annotated[Count, Flag("--shards"), DefaultText("number of usable CPUs")] = Field(
         default_factory=cpus_usable,
         ge=1,
         le=SHARDS_MAX,
         description="Native threads that own connections.",
-    )
-    data: Annotated[Path | None, BeforeValidator(_directory), Flag("--data")] = Field(
-        default=None,
-        description="Directory of this node, made with mode 0700 and locked while it runs. "
-        "Optional under `memory`.",
     )
     admin: Annotated[Address | None, PlainValidator(_admin_address), Flag("--admin")] = Field(
         default=Address("http", "127.0.0.1", 8080),
@@ -187,6 +245,7 @@ class Settings(BaseModel):
         description="Which client ids a user may take: `any`, or only their own `user_name`.",
     )
     log: LogSettings = Field(default=LogSettings(), description="Logging.")
+    storage: StorageSettings = Field(default=StorageSettings(), description="The log on disk.")
     limits: Limits = Field(default=Limits(), description="Bounds.")
 
     def anonymous_allowed(self, address: Address) -> bool:
@@ -212,15 +271,25 @@ class Settings(BaseModel):
         return self
 
     def _durability_relations(self) -> list[Relation]:
-        if self.durability == "memory":
-            return []
-        return [
-            Relation(
-                ("durability",),
-                f"{self.durability} needs the log, which does not exist in this release",
-                "choose memory: it is what there is; acknowledgements are then not on disk",
+        broken: list[Relation] = []
+        if self.durability != "memory" and self.data is None:
+            broken.append(
+                Relation(
+                    ("durability", "data"),
+                    f"{self.durability} needs a data directory to keep the log in",
+                    "name one with --data DIR or data = …, or choose memory",
+                )
             )
-        ]
+        if self.durability != "strict" and self.profile == "production":
+            broken.append(
+                Relation(
+                    ("durability", "profile"),
+                    f"profile production does not run under {self.durability}: acknowledgements"
+                    " must be on disk",
+                    "choose strict with a data directory, or use profile embedded",
+                )
+            )
+        return broken
 
     def _profile_relations(self) -> list[Relation]:
         if self.profile != "production":

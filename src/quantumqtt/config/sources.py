@@ -86,11 +86,13 @@ def load_settings(
     mosquitto_conf: Path | None = None,
     flags: Mapping[str, object] | None = None,
     read_environment: bool = True,
+    data_default: Path | None = None,
 ) -> Settings:
     """Gather settings from every source and judge them together.
 
     A `mosquitto.conf` is the weakest of them; `flags` is nested like the models and holds only
-    what was really asked for.
+    what was really asked for. `data_default` is where a node keeps its log that was told neither
+    a directory nor to live in memory.
 
     Raises:
         ConfigError: Something cannot be accepted; one line per problem, one remedy each.
@@ -104,7 +106,14 @@ def load_settings(
         layers.append(read_environment_layer())
     if flags:
         layers.append(FlagLayer(dict(flags)))
+    if data_default is not None and _wants_a_log(layers):
+        layers.insert(0, FlagLayer({"data": str(data_default)}))
     return settings_from(layers)
+
+
+def _wants_a_log(layers: list[Layer]) -> bool:
+    told = [layer.values["durability"] for layer in layers if "durability" in layer.values]
+    return not told or str(told[-1]).lower() != "memory"
 
 
 def settings_from(layers: list[Layer]) -> Settings:

@@ -283,4 +283,5 @@ def _native_limits(limits: Limits, *, connections_max: int) -> _core.NodeLimits:
         connections_max=connections_max,
         event_queue_count_max=limits.event_queue_count_max,
         admission_timeout_ms=limits.admission_timeout_ms,
+        log_pending_bytes_max=limits.log_pending_bytes_max,
     )

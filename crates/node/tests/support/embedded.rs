@@ -31,6 +31,7 @@ pub(crate) fn config(shards: u16) -> NodeConfig {
             connections_max: 100_000,
             event_queue_count_max: 8192,
             admission_timeout_ms: 5_000,
+            log_pending_bytes_max: 64 << 20,
         },
         ask_admission: false,
         rules: None,

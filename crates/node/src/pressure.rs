@@ -1,0 +1,71 @@
+//! How much waits for the log, and who waits for it to become less.
+//!
+//! Publishers can be faster than a disk. Above the bound a publisher whose message was just
+//! proposed is not read until half of what waits has been committed; what was proposed already is
+//! kept. The partition's owner is the only one who counts, so the sum cannot run away; any shard may
+//! look, and says so before it holds somebody.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+#[derive(Debug)]
+pub(crate) struct Pressure {
+    bytes: AtomicU64,
+    bytes_max: u64,
+    /// Some shard holds publishers, and wants to hear when there is room.
+    are_held: AtomicBool,
+}
+
+impl Pressure {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        Self { bytes: AtomicU64::new(0), bytes_max, are_held: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Ordering::AcqRel);
+    }
+
+    pub(crate) fn settle(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes as u64, Ordering::AcqRel);
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// Whether a publisher must be held now; if so, `take_release` will be true later.
+    pub(crate) fn must_hold(&self) -> bool {
+        if self.bytes() <= self.bytes_max {
+            return false;
+        }
+        self.are_held.store(true, Ordering::SeqCst);
+        // Look again: the last of it may have been settled between the look and the note.
+        self.bytes.load(Ordering::SeqCst) > self.bytes_max / 2
+    }
+
+    /// Whether whoever is held may go on; true once per round of holding.
+    pub(crate) fn take_release(&self) -> bool {
+        self.bytes.load(Ordering::SeqCst) <= self.bytes_max / 2
+            && self.are_held.load(Ordering::SeqCst)
+            && self.are_held.swap(false, Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn publishers_are_held_above_the_bound_and_released_at_half_of_it() {
+        let pressure = Pressure::new(100);
+        pressure.add(100);
+        assert!(!pressure.must_hold() && !pressure.take_release());
+        pressure.add(1);
+        assert!(pressure.must_hold());
+        pressure.settle(50);
+        assert!(!pressure.take_release(), "half and a byte still wait");
+        pressure.settle(1);
+        assert!(pressure.take_release());
+        assert!(!pressure.take_release(), "they were told");
+        assert_eq!(pressure.bytes(), 50);
+    }
+}
