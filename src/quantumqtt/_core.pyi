@@ -5,6 +5,7 @@ Three crossings exist: tables down (`NodeSpec`, verdicts), batches up (`Node.pol
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Final, Literal, Self, final
 
 from typing_extensions import disjoint_base
@@ -312,6 +313,22 @@ class RuleTable:
         """Count the look-ups that `may` makes."""
 
 @final
+class LogSpec:
+    """Where and how a node keeps its log; frozen."""
+
+    def __new__(
+        cls,
+        *,
+        directory: str | PathLike[str],
+        key_file: str | PathLike[str],
+        group_delay_ms: int | None,
+        segment_bytes: int,
+        checkpoint_interval_s: int,
+        checkpoint_log_bytes: int,
+    ) -> LogSpec:
+        """Without `group_delay_ms` a sync waits for nothing: durability `strict`."""
+
+@final
 class NodeSpec:
     """All that a node needs to know before it starts; frozen."""
 
@@ -328,7 +345,9 @@ class NodeSpec:
         rules: RuleTable | None = None,
         disconnect_denied: bool = True,
         client_id_is_user: bool = False,
-    ) -> NodeSpec: ...
+        log: LogSpec | None = None,
+    ) -> NodeSpec:
+        """Without `log` nothing is on disk: durability `memory`."""
 
 @final
 class BoundListener:
@@ -384,8 +403,43 @@ class Event:
         """How many occurrences this event stands for; above 1 when the queue merged them."""
 
 @final
+class LogStatistics:
+    """What the log says of itself; frozen."""
+
+    @property
+    def state(self) -> Literal["ok", "full", "failed"]: ...
+    @property
+    def reason(self) -> str | None:
+        """Why it is not `ok`."""
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes proposed and not yet applied."""
+    @property
+    def written_bytes_total(self) -> int: ...
+    @property
+    def syncs_total(self) -> int: ...
+    @property
+    def sync_ns_total(self) -> int:
+        """Time spent in syncs of the disk."""
+    @property
+    def segments(self) -> int:
+        """Files of the log."""
+    @property
+    def applied_index(self) -> int:
+        """The last entry in the state."""
+    @property
+    def checkpoint_index(self) -> int:
+        """The last entry in the latest checkpoint; 0 without one."""
+    @property
+    def checkpoints_total(self) -> int: ...
+
+@final
 class Statistics:
     """A frozen snapshot of the node's counters; the only thing exporters read."""
+
+    @property
+    def log(self) -> LogStatistics | None:
+        """None under durability `memory`."""
 
     @property
     def uptime_ms(self) -> int: ...

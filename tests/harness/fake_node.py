@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from quantumqtt._core import RuleTable
 from quantumqtt.errors import InternalError, QuantuMQTTError
-from quantumqtt.node.native import NativeNode, NodePlan
+from quantumqtt.node.native import LogStatistics, NativeNode, NodePlan
 
 PORT_FIRST = 40_001
 
@@ -63,6 +63,7 @@ class FakeStatistics:
     denials_total: Mapping[str, int] = field(default_factory=dict)
     events_merged_total: int = 0
     shards: int = 1
+    log: LogStatistics | None = None
 
 
 class FakeNode:

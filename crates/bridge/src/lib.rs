@@ -33,10 +33,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<spec::ListenerSpec>()?;
     module.add_class::<spec::NodeLimits>()?;
     module.add_class::<rules::RuleTable>()?;
+    module.add_class::<spec::LogSpec>()?;
     module.add_class::<spec::NodeSpec>()?;
     module.add_class::<node::BoundListener>()?;
     module.add_class::<node::Node>()?;
     module.add_class::<event::Event>()?;
+    module.add_class::<statistics::LogStatistics>()?;
     module.add_class::<statistics::Statistics>()?;
     module.add_class::<bench::LoadSpec>()?;
     module.add_class::<bench::LoadProgress>()?;

@@ -1,7 +1,10 @@
 //! What Python tells a node before it starts.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use pyo3::prelude::*;
-use quantumqtt_node::{ListenerConfig, NodeConfig, NodeLimits as Limits};
+use quantumqtt_node::{ListenerConfig, LogConfig, NodeConfig, NodeLimits as Limits};
 
 use crate::rules::RuleTable;
 
@@ -83,6 +86,37 @@ impl NodeLimits {
     }
 }
 
+/// Where and how a node keeps its log.
+#[pyclass(frozen, module = "quantumqtt._core")]
+#[derive(Debug, Clone)]
+pub(crate) struct LogSpec(LogConfig);
+
+#[pymethods]
+impl LogSpec {
+    #[new]
+    #[pyo3(signature = (
+        *, directory, key_file, group_delay_ms, segment_bytes, checkpoint_interval_s,
+        checkpoint_log_bytes,
+    ))]
+    fn new(
+        directory: PathBuf,
+        key_file: PathBuf,
+        group_delay_ms: Option<u64>,
+        segment_bytes: u64,
+        checkpoint_interval_s: u64,
+        checkpoint_log_bytes: u64,
+    ) -> Self {
+        Self(LogConfig {
+            directory,
+            key_file,
+            group_delay: group_delay_ms.map(Duration::from_millis),
+            segment_bytes,
+            checkpoint_interval: Duration::from_secs(checkpoint_interval_s),
+            checkpoint_log_bytes,
+        })
+    }
+}
+
 /// All that a node needs to know before it starts.
 #[pyclass(frozen, module = "quantumqtt._core")]
 #[derive(Debug, Clone)]
@@ -93,7 +127,7 @@ impl NodeSpec {
     #[new]
     #[pyo3(signature = (
         *, node_id, tenant, partitions, shards, listeners, limits, ask_admission,
-        rules=None, disconnect_denied=true, client_id_is_user=false,
+        rules=None, disconnect_denied=true, client_id_is_user=false, log=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
@@ -107,6 +141,7 @@ impl NodeSpec {
         rules: Option<&RuleTable>,
         disconnect_denied: bool,
         client_id_is_user: bool,
+        log: Option<&LogSpec>,
     ) -> Self {
         let listeners = listeners
             .iter()
@@ -131,6 +166,7 @@ impl NodeSpec {
             rules,
             disconnect_denied,
             client_id_is_user,
+            log: log.map(|log| log.0.clone()),
         })
     }
 }

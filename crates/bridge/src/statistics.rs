@@ -2,7 +2,40 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use quantumqtt_node::Statistics as NativeStatistics;
+use quantumqtt_node::{LogStatistics as NativeLog, Statistics as NativeStatistics};
+
+/// What the log says of itself.
+#[pyclass(frozen, get_all, module = "quantumqtt._core")]
+#[derive(Debug)]
+pub(crate) struct LogStatistics {
+    state: &'static str,
+    reason: Option<String>,
+    pending_bytes: u64,
+    written_bytes_total: u64,
+    syncs_total: u64,
+    sync_ns_total: u64,
+    segments: u64,
+    applied_index: u64,
+    checkpoint_index: u64,
+    checkpoints_total: u64,
+}
+
+impl From<NativeLog> for LogStatistics {
+    fn from(log: NativeLog) -> Self {
+        Self {
+            state: log.state,
+            reason: log.reason,
+            pending_bytes: log.pending_bytes,
+            written_bytes_total: log.written_bytes_total,
+            syncs_total: log.syncs_total,
+            sync_ns_total: log.sync_ns_total,
+            segments: log.segments,
+            applied_index: log.applied_index,
+            checkpoint_index: log.checkpoint_index,
+            checkpoints_total: log.checkpoints_total,
+        }
+    }
+}
 
 /// A frozen snapshot; the only thing exporters read.
 #[pyclass(frozen, module = "quantumqtt._core")]
@@ -17,6 +50,11 @@ macro_rules! getters {
             fn $name(&self) -> $type {
                 self.0.$name
             })*
+
+            #[getter]
+            fn log(&self) -> Option<LogStatistics> {
+                self.0.log.clone().map(LogStatistics::from)
+            }
 
             #[getter]
             fn publishes_received_total(&self) -> (u64, u64, u64) {

@@ -1,6 +1,8 @@
 //! What a node must be told before it starts, and whether that can work.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quantumqtt_reactor::SHARDS_MAX;
 use quantumqtt_topics::RuleTable;
@@ -43,6 +45,23 @@ pub struct NodeLimits {
     pub log_pending_bytes_max: u64,
 }
 
+/// Where and how a node keeps its log.
+#[derive(Debug, Clone)]
+pub struct LogConfig {
+    /// The node's own directory.
+    pub directory: PathBuf,
+    /// Its keys.
+    pub key_file: PathBuf,
+    /// How long a sync may wait for more to write; None never waits (`strict`).
+    pub group_delay: Option<Duration>,
+    /// Size of one file of the log.
+    pub segment_bytes: u64,
+    /// A checkpoint is made when the log has grown, at least this often …
+    pub checkpoint_interval: Duration,
+    /// … and whenever it has grown by this much.
+    pub checkpoint_log_bytes: u64,
+}
+
 /// All that a node needs to know.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {
@@ -66,6 +85,8 @@ pub struct NodeConfig {
     pub disconnect_denied: bool,
     /// Whether a client with a user name must have it as its client id.
     pub client_id_is_user: bool,
+    /// The log; None is durability `memory`.
+    pub log: Option<LogConfig>,
 }
 
 /// The configuration cannot work. Python validates first and says it better; this is the backstop.

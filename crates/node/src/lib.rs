@@ -41,9 +41,9 @@ mod subscribe;
 mod verdicts;
 mod will;
 
-pub use config::{ConfigError, ListenerConfig, NodeConfig, NodeLimits};
+pub use config::{ConfigError, ListenerConfig, LogConfig, NodeConfig, NodeLimits};
 pub use events::{Event, EventKind};
 pub use node::{Node, StartError};
 pub use quantumqtt_topics::RuleTable;
 pub use reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
-pub use statistics::Statistics;
+pub use statistics::{LogStatistics, Statistics};

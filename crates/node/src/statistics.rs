@@ -80,6 +80,24 @@ impl ShardCells {
     }
 }
 
+/// What the log says of itself.
+#[derive(Debug, Clone, Default)]
+#[expect(missing_docs, reason = "the names are the metrics; documented in _core.pyi")]
+pub struct LogStatistics {
+    /// `ok`, `full` or `failed`.
+    pub state: &'static str,
+    /// Why it is not `ok`.
+    pub reason: Option<String>,
+    pub pending_bytes: u64,
+    pub written_bytes_total: u64,
+    pub syncs_total: u64,
+    pub sync_ns_total: u64,
+    pub segments: u64,
+    pub applied_index: u64,
+    pub checkpoint_index: u64,
+    pub checkpoints_total: u64,
+}
+
 /// A frozen snapshot of the whole node; the only thing exporters read.
 #[derive(Debug, Clone, Default)]
 #[expect(missing_docs, reason = "the names are the metrics; documented in _core.pyi")]
@@ -102,6 +120,8 @@ pub struct Statistics {
     pub denials_total: Vec<(&'static str, u64)>,
     pub events_merged_total: u64,
     pub shards: u16,
+    /// None under durability `memory`.
+    pub log: Option<LogStatistics>,
 }
 
 impl Statistics {

@@ -7,7 +7,7 @@ why.
 
 from dataclasses import dataclass
 
-from quantumqtt.api.view import BrokerView
+from quantumqtt.api.view import BrokerView, snapshot
 from quantumqtt.node import NodeState
 
 
@@ -38,8 +38,15 @@ def liveness(broker: BrokerView) -> Health:
 def readiness(broker: BrokerView) -> Health:
     """Ask whether clients should be sent here."""
     if broker.state is NodeState.READY:
-        return Health(())
+        return Health(_complaints_of_the_log(broker))
     reasons = [f"the broker is {broker.state}"]
     if broker.failure is not None:
         reasons.append(broker.failure)
     return Health(tuple(reasons))
+
+
+def _complaints_of_the_log(broker: BrokerView) -> tuple[str, ...]:
+    statistics = snapshot(broker)
+    if statistics is None or statistics.log is None or statistics.log.state == "ok":
+        return ()
+    return (f"the log is {statistics.log.state}: {statistics.log.reason or 'no reason given'}",)

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from quantumqtt.api.view import BrokerView, NodeFacts, snapshot
-from quantumqtt.node import NodeState, Statistics
+from quantumqtt.node import LogStatistics, NodeState, Statistics
 
 
 class BrokerCollector(Collector):
@@ -32,6 +32,8 @@ class BrokerCollector(Collector):
             return
         yield from _gauges(statistics)
         yield from _counters(statistics)
+        if statistics.log is not None:
+            yield from _log_families(statistics.log)
 
     def describe(self) -> Iterator[Metric]:
         """Name no family before the first scrape: the broker may not run yet."""
@@ -123,6 +125,31 @@ def _counters(statistics: Statistics) -> Iterator[Metric]:
     yield _by_label("closes", "Connections closed.", "reason", statistics.closes_total)
     yield _by_label("refusals", "CONNECTs refused.", "reason", statistics.refusals_total)
     yield _by_label("denials", "Refused by access rules.", "kind", statistics.denials_total)
+
+
+def _log_families(log: LogStatistics) -> Iterator[Metric]:
+    state = GaugeMetricFamily(
+        "quantumqtt_log_state", "State of the log, 1 for the one it is in.", labels=["state"]
+    )
+    for name in ("ok", "full", "failed"):
+        state.add_metric([name], float(name == log.state))
+    yield state
+    gauges = {
+        "pending_bytes": ("Bytes proposed and not yet applied.", log.pending_bytes),
+        "segments": ("Files of the log.", log.segments),
+        "applied_index": ("The last entry in the state.", log.applied_index),
+        "checkpoint_index": ("The last entry in the latest checkpoint.", log.checkpoint_index),
+    }
+    for name, (meaning, gauge) in gauges.items():
+        yield GaugeMetricFamily(f"quantumqtt_log_{name}", meaning, value=gauge)
+    counters = {
+        "written_bytes": ("Bytes written to the log.", float(log.written_bytes_total)),
+        "syncs": ("Syncs of the disk.", float(log.syncs_total)),
+        "sync_seconds": ("Time spent in syncs of the disk.", log.sync_ns_total / 1e9),
+        "checkpoints": ("Checkpoints made.", float(log.checkpoints_total)),
+    }
+    for name, (meaning, count) in counters.items():
+        yield CounterMetricFamily(f"quantumqtt_log_{name}", meaning, value=count)
 
 
 def _by_qos(counts: tuple[int, int, int]) -> Mapping[str, int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from quantumqtt.errors import TransportError
-from quantumqtt.node import Listener, NodeState, Statistics
+from quantumqtt.node import Listener, LogStatistics, NodeState, Statistics
 from quantumqtt.policy import Access
 
 Json = Mapping[str, object]
@@ -91,4 +91,20 @@ def _counters(statistics: Statistics) -> Json:
         "closes_total": dict(statistics.closes_total),
         "refusals_total": dict(statistics.refusals_total),
         "denials_total": dict(statistics.denials_total),
+        "log": None if statistics.log is None else _log(statistics.log),
+    }
+
+
+def _log(log: LogStatistics) -> Json:
+    return {
+        "state": log.state,
+        "reason": log.reason,
+        "pending_bytes": log.pending_bytes,
+        "written_bytes_total": log.written_bytes_total,
+        "syncs_total": log.syncs_total,
+        "sync_seconds_total": log.sync_ns_total / 1e9,
+        "segments": log.segments,
+        "applied_index": log.applied_index,
+        "checkpoint_index": log.checkpoint_index,
+        "checkpoints_total": log.checkpoints_total,
     }

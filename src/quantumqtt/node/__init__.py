@@ -3,13 +3,14 @@
 from quantumqtt.node.broker import Broker, Listener
 from quantumqtt.node.events import BrokerEvent, EventStream
 from quantumqtt.node.lifecycle import NodeState
-from quantumqtt.node.native import Statistics, build_facts
+from quantumqtt.node.native import LogStatistics, Statistics, build_facts
 
 __all__ = [
     "Broker",
     "BrokerEvent",
     "EventStream",
     "Listener",
+    "LogStatistics",
     "NodeState",
     "Statistics",
     "build_facts",

@@ -33,6 +33,7 @@ from quantumqtt.node.native import (
     OpenNode,
     Statistics,
     open_native_node,
+    plan_log,
 )
 from quantumqtt.node.news import NewsDesk, news_of
 from quantumqtt.node.password_desk import PasswordDesk
@@ -80,6 +81,7 @@ class Broker:
         listen: Sequence[str] | None = None,
         shards: int | None = None,
         data: str | PathLike[str] | None = None,
+        durability: str | None = None,
         allow_anonymous: bool | None = None,
         limits: Mapping[str, int] | None = None,
         authenticate: Authenticate | None = None,
@@ -100,6 +102,7 @@ class Broker:
             "listen": None if listen is None else tuple(listen),
             "shards": shards,
             "data": data,
+            "durability": durability,
             "allow_anonymous": allow_anonymous,
             "limits": None if limits is None else dict(limits),
         }
@@ -271,6 +274,7 @@ class Broker:
             rules=access.table,
             disconnect_denied=settings.denied_publish == "disconnect",
             client_id_is_user=settings.client_id_rule == "user_name",
+            log=plan_log(settings),
         )
         node = self._node = self._open_node(plan)
         bound = await _in_thread(node.start)

@@ -7,14 +7,16 @@ tests, which is how everything above this file is tested without threads and soc
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from quantumqtt import _core
-from quantumqtt.config import Limits
+from quantumqtt.config import Limits, Settings
 
 TENANT_DEFAULT: Final = "default"
 NODE_ID_EMBEDDED: Final = 1
 PARTITIONS_EMBEDDED: Final = 1
+KEY_FILE: Final = "keys"
 
 
 class NativeListener(Protocol):
@@ -97,8 +99,56 @@ class NativeEvent(Protocol):
         """How many occurrences this event stands for."""
 
 
+class LogStatistics(Protocol):
+    """What the log says of itself."""
+
+    @property
+    def state(self) -> str:
+        """`ok`, `full` or `failed`."""
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not `ok`."""
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes proposed and not yet applied."""
+
+    @property
+    def written_bytes_total(self) -> int:
+        """Bytes written."""
+
+    @property
+    def syncs_total(self) -> int:
+        """Syncs of the disk."""
+
+    @property
+    def sync_ns_total(self) -> int:
+        """Time spent in them."""
+
+    @property
+    def segments(self) -> int:
+        """Files of the log."""
+
+    @property
+    def applied_index(self) -> int:
+        """The last entry in the state."""
+
+    @property
+    def checkpoint_index(self) -> int:
+        """The last entry in the latest checkpoint."""
+
+    @property
+    def checkpoints_total(self) -> int:
+        """Checkpoints made."""
+
+
 class Statistics(Protocol):
     """A frozen snapshot of the node's counters; the only thing exporters read."""
+
+    @property
+    def log(self) -> LogStatistics | None:
+        """The log; None under durability `memory`."""
 
     @property
     def uptime_ms(self) -> int:
@@ -215,6 +265,18 @@ class ListenerPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPlan:
+    """Where and how the node keeps its log; without `group_delay_ms` it is `strict`."""
+
+    directory: Path
+    key_file: Path
+    group_delay_ms: int | None
+    segment_bytes: int
+    checkpoint_interval_s: int
+    checkpoint_log_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodePlan:
     """What a node is started with: settings after everything open was decided."""
 
@@ -226,6 +288,7 @@ class NodePlan:
     rules: _core.RuleTable | None = None
     disconnect_denied: bool = True
     client_id_is_user: bool = False
+    log: LogPlan | None = None
 
 
 OpenNode = Callable[[NodePlan], NativeNode]
@@ -258,6 +321,7 @@ def open_native_node(plan: NodePlan) -> NativeNode:
         rules=plan.rules,
         disconnect_denied=plan.disconnect_denied,
         client_id_is_user=plan.client_id_is_user,
+        log=None if plan.log is None else _native_log(plan.log),
     )
     return _core.Node(spec)
 
@@ -265,6 +329,33 @@ def open_native_node(plan: NodePlan) -> NativeNode:
 def build_facts() -> Mapping[str, str]:
     """Tell how the native module was built, its version included."""
     return {"version": _core.__version__, **_core.BUILD}
+
+
+def plan_log(settings: Settings) -> LogPlan | None:
+    """Say where and how a node with these settings keeps its log; None under `memory`."""
+    if settings.durability == "memory" or settings.data is None:
+        return None
+    storage = settings.storage
+    directory = settings.data.absolute()
+    return LogPlan(
+        directory=directory,
+        key_file=directory / KEY_FILE if storage.key_file is None else storage.key_file.absolute(),
+        group_delay_ms=storage.group_delay_ms if settings.durability == "group" else None,
+        segment_bytes=storage.segment_bytes,
+        checkpoint_interval_s=storage.checkpoint_interval_s,
+        checkpoint_log_bytes=storage.checkpoint_log_bytes,
+    )
+
+
+def _native_log(plan: LogPlan) -> _core.LogSpec:
+    return _core.LogSpec(
+        directory=plan.directory,
+        key_file=plan.key_file,
+        group_delay_ms=plan.group_delay_ms,
+        segment_bytes=plan.segment_bytes,
+        checkpoint_interval_s=plan.checkpoint_interval_s,
+        checkpoint_log_bytes=plan.checkpoint_log_bytes,
+    )
 
 
 def _native_limits(limits: Limits, *, connections_max: int) -> _core.NodeLimits:
