@@ -74,7 +74,7 @@ impl Machine {
         py: Python<'py>,
         client_id: &str,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let session = self.0.lock().session(client_id);
+        let session = self.0.lock().session_view(client_id);
         session.map(|session| effects::session_fields(py, &session)).transpose()
     }
 

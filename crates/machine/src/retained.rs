@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use quantumqtt_topics::{Filter, RetainedIndex};
 
+use crate::checkpoint::{Copies, Next};
 use crate::expiry::Deadline;
 use crate::machine::Machine;
 use crate::message::Message;
@@ -18,11 +19,13 @@ use crate::message::Message;
 #[derive(Debug)]
 pub(crate) struct Retained {
     index: RetainedIndex<Arc<Message>>,
+    copies: Copies<Arc<Message>>,
 }
 
 impl Default for Retained {
     fn default() -> Self {
-        Self { index: RetainedIndex::new(|message| body_bytes(message)) }
+        let index = RetainedIndex::new(|message: &Arc<Message>| body_bytes(message));
+        Self { index, copies: Copies::default() }
     }
 }
 
@@ -32,6 +35,31 @@ fn body_bytes(message: &Message) -> usize {
 }
 
 impl Retained {
+    /// A checkpoint begins, or ends early.
+    pub(crate) fn set_copying(&mut self, is_copying: bool) {
+        if is_copying { self.copies.begin() } else { self.copies.end() }
+    }
+
+    /// The next message, by topic, as it was when the checkpoint began.
+    pub(crate) fn take_copy(&mut self) -> Option<Arc<Message>> {
+        let index = &self.index;
+        match self.copies.take_next(|from| index.first_from(from).map(|(topic, _)| topic)) {
+            Next::Copied(message) => Some(message),
+            Next::Live(topic) => index.get(&topic).cloned(),
+            Next::End => None,
+        }
+    }
+
+    fn set(&mut self, message: &Arc<Message>) -> Option<Arc<Message>> {
+        self.copies.keep(&message.topic, || self.index.get(&message.topic).cloned());
+        self.index.set(&message.topic, message.clone())
+    }
+
+    fn clear(&mut self, topic: &str) -> Option<Arc<Message>> {
+        self.copies.keep(topic, || self.index.get(topic).cloned());
+        self.index.clear(topic)
+    }
+
     /// Whether a message of `bytes` beside its topic may be stored under a quota.
     pub(crate) fn fits(&self, topic: &str, bytes: usize, bytes_max: u64) -> bool {
         let replaced = self.index.get(topic).map_or(0, |old| topic.len() + body_bytes(old));
@@ -68,12 +96,12 @@ impl Machine {
     pub(crate) fn retain(&mut self, message: &Arc<Message>) {
         let topic = &message.topic;
         let replaced = if message.payload.is_empty() {
-            self.retained.index.clear(topic)
+            self.retained.clear(topic)
         } else {
             if let Some(at_ms) = message.expires_at_ms() {
                 self.deadlines.insert(at_ms, Deadline::Retained((**topic).into()));
             }
-            self.retained.index.set(topic, message.clone())
+            self.retained.set(message)
         };
         let old_deadline = replaced.and_then(|old| old.expires_at_ms());
         // The same millisecond is one entry of the set, and it is the new message's.
@@ -85,7 +113,7 @@ impl Machine {
 
     /// The deadline of a retained message has come.
     pub(crate) fn expire_retained(&mut self, topic: &str) {
-        if self.retained.index.clear(topic).is_some() {
+        if self.retained.clear(topic).is_some() {
             self.counters.expired_messages += 1;
         }
     }

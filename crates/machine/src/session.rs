@@ -33,7 +33,7 @@
 //! at each tick: a tick that was late must not resurrect what MQTT says has ended [MQTT-4.1.0-1],
 //! nor cancel a will whose delay was over [MQTT-3.1.2-8].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use quantumqtt_topics::Filter;
@@ -41,11 +41,13 @@ use quantumqtt_wire::{QoS, ReasonCode};
 
 use crate::backlog::{Backlog, Delivery};
 use crate::command::{ConnectionLost, EXPIRY_NEVER_S, OpenSession, Origin};
-use crate::effect::{Deliver, Effect, EndReason, SessionEnded, SessionOpened, Subscription};
+use crate::effect::{Deliver, Effect, EndReason, SessionEnded, SessionOpened};
 use crate::expiry::Deadline;
 use crate::limits::{Limits, Overflow};
 use crate::machine::Machine;
+use crate::replay::Replay;
 use crate::statistics::Counters;
+use crate::subscription_set::SubscriptionSet;
 use crate::will::{DueWill, StoredWill};
 use crate::window::{Repeat, Window};
 
@@ -68,8 +70,8 @@ pub(crate) struct Received {
     pub(crate) content_hash: u64,
 }
 
-/// See the head of this file.
-#[derive(Debug)]
+/// See the head of this file. A clone shares what may be large; `checkpoint/copies.rs` says why.
+#[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub(crate) client_id: Arc<str>,
     pub(crate) incarnation: SessionKey,
@@ -84,11 +86,13 @@ pub(crate) struct Session {
     pub(crate) will: Option<StoredWill>,
     /// Set while detached with a will that waits.
     pub(crate) will_due_ms: Option<u64>,
-    pub(crate) subscriptions: BTreeMap<Arc<str>, Subscription>,
+    pub(crate) subscriptions: SubscriptionSet,
     pub(crate) window: Window,
     pub(crate) backlog: Backlog,
     /// Packet ids of inbound `QoS` 2 publishes until their PUBREL.
     pub(crate) received: BTreeMap<u16, Received>,
+    /// Retained messages still to be sent, a subscription each, in the order of subscribing.
+    pub(crate) replays: VecDeque<Replay>,
 }
 
 /// What became of a delivery that was offered to a session.
@@ -113,10 +117,11 @@ impl Session {
             detached_at_ms: None,
             will: None,
             will_due_ms: None,
-            subscriptions: BTreeMap::new(),
+            subscriptions: SubscriptionSet::default(),
             window: Window::new(),
             backlog: Backlog::default(),
             received: BTreeMap::new(),
+            replays: VecDeque::new(),
         }
     }
 
@@ -366,7 +371,7 @@ impl Machine {
                 session_present,
                 session_epoch,
                 incarnation: key,
-                subscriptions: session.subscriptions.values().cloned().collect(),
+                subscriptions: session.subscriptions.iter().cloned().collect(),
                 previous,
             }));
             session.resume(open.receive_maximum, &mut turn, effects);
@@ -485,9 +490,9 @@ impl Machine {
         let Some(session) = self.sessions.remove(key) else {
             return;
         };
-        for filter in session.subscriptions.keys() {
+        for subscription in session.subscriptions.iter() {
             // Only filters that parsed were ever stored.
-            if let Ok(filter) = Filter::parse(filter) {
+            if let Ok(filter) = Filter::parse(&subscription.filter) {
                 self.subscriptions.remove(&filter, key);
             }
         }

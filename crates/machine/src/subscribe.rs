@@ -29,6 +29,12 @@ pub(crate) struct Granted {
     pub(crate) subscription_id: Option<u32>,
 }
 
+impl Granted {
+    pub(crate) fn of(subscription: &Subscription) -> Self {
+        Self { options: subscription.options, subscription_id: subscription.subscription_id }
+    }
+}
+
 impl Machine {
     pub(crate) fn subscribe(&mut self, subscribe: &Subscribe<'_>, effects: &mut Vec<Effect>) {
         let key = self.sessions.key_at_epoch(subscribe.client_id, subscribe.session_epoch);
@@ -86,16 +92,13 @@ impl Machine {
         let subscriptions_max = self.limits.subscriptions_max as usize;
         let add = self.sessions.change(key, |session| {
             let stored = &mut session.subscriptions;
-            if !stored.contains_key(asked.filter) && stored.len() >= subscriptions_max {
+            if !stored.contains(asked.filter) && stored.len() >= subscriptions_max {
                 return Err(ReasonCode::QUOTA_EXCEEDED);
             }
-            let name = subscription.filter.clone();
-            Ok(stored.insert(name, subscription.clone()).is_none())
+            Ok(stored.insert(subscription.clone()).is_none())
         });
         let is_new = add.unwrap_or(Err(ReasonCode::UNSPECIFIED_ERROR))?;
-        let granted =
-            Granted { options: asked.options, subscription_id: subscription.subscription_id };
-        self.subscriptions.insert(&filter, key, granted);
+        self.subscriptions.insert(&filter, key, Granted::of(subscription));
         Ok(is_new)
     }
 

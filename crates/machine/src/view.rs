@@ -89,7 +89,7 @@ impl Machine {
     }
 
     /// The stored session of a client.
-    pub fn session(&self, client_id: &str) -> Option<SessionView> {
+    pub fn session_view(&self, client_id: &str) -> Option<SessionView> {
         self.sessions.key_of(client_id).and_then(|key| self.sessions.get(key)).map(view_of)
     }
 
@@ -111,7 +111,7 @@ fn view_of(session: &Session) -> SessionView {
         expires_at_ms: session.expires_at_ms,
         will_due_ms: session.will_due_ms,
         has_will: session.will.is_some(),
-        subscriptions: session.subscriptions.values().cloned().collect(),
+        subscriptions: session.subscriptions.iter().cloned().collect(),
         in_flight: exchanges.map(|found| (found.packet_id, (&found.stage).into())).collect(),
         waiting: session.backlog.iter().map(|delivery| delivery.message.offset).collect(),
         received: session.received.keys().copied().collect(),
