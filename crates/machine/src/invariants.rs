@@ -64,7 +64,11 @@ impl Session {
         is_true(!(self.is_attached() && has_deadline), "who is here has no deadline")?;
         is_true(self.window.is_sound(), "an id names one exchange, and counts are true")?;
         let can_send = self.is_attached() && self.window.admits();
-        is_true(!can_send || self.backlog.is_empty(), "nothing waits while there is room")?;
+        let is_idle = self.backlog.is_empty() && self.replays.is_empty();
+        is_true(!can_send || is_idle, "nothing waits while there is room")?;
+        let is_own = |filter: &str| self.subscriptions.contains(filter);
+        let are_own = self.replays.iter().all(|replay| is_own(&replay.filter));
+        is_true(are_own, "a replay is that of a subscription")?;
         let weight: u64 = self.backlog.iter().map(|d| d.message.weight_bytes()).sum();
         is_true(weight == self.backlog.weight_bytes(), "a backlog weighs what is in it")?;
         is_true(self.backlog.iter().count() == self.backlog.len(), "a backlog counts its own")?;

@@ -36,8 +36,8 @@ mod will;
 mod window;
 
 pub use checkpoint::{
-    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_FORMAT, ChunkHeader, RestoreError, RestoreFault, Restored,
-    Restorer,
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_FORMAT, ChunkHeader, RestoreError, RestoreFault,
+    Restored, Restorer,
 };
 pub use command::{
     AckKind, ClientAck, Command, ConnectionLost, EXPIRY_NEVER_S, OpenSession, Origin, PubRel,
@@ -58,4 +58,4 @@ pub use machine::{ApplyError, Machine};
 pub use message::Message;
 pub use partition::{hash64, jump_hash};
 pub use statistics::{Counters, Statistics};
-pub use view::{ExchangeStage, SessionView, WaitingWill};
+pub use view::{ExchangeStage, SessionView, WaitingWill, WillView};

@@ -2,13 +2,13 @@
 //!
 //! Rules: a retained publish replaces its topic's message; an empty one removes it and is itself
 //! delivered like any other (RET-02) [MQTT-3.3.1-6]. A new subscription receives what its filter
-//! matches, in topic order, through the session's window like any message, flagged as retained; a
+//! matches, in topic order, as the session's window drains (`replay.rs`), flagged as retained; a
 //! shared subscription receives none. An expired message is never sent, and a tick removes it. The
 //! quota refuses new bytes and never a removal (RET-06).
 
 use std::sync::Arc;
 
-use quantumqtt_topics::{Filter, RetainedIndex};
+use quantumqtt_topics::{Filter, RetainedIndex, RetainedMatches};
 
 use crate::checkpoint::{Copies, Next};
 use crate::expiry::Deadline;
@@ -65,6 +65,18 @@ impl Retained {
         let replaced = self.index.get(topic).map_or(0, |old| topic.len() + body_bytes(old));
         let after = self.index.bytes() - replaced + topic.len() + bytes;
         after as u64 <= bytes_max
+    }
+
+    /// What `filter` matches behind a topic, expired messages included.
+    pub(crate) fn after<'a>(
+        &'a self,
+        filter: &Filter<'a>,
+        last_topic: Option<&str>,
+    ) -> RetainedMatches<'a, Arc<Message>> {
+        match last_topic {
+            Some(topic) => self.index.matching_after(filter, topic),
+            None => self.index.matching(filter),
+        }
     }
 
     /// What a new subscription to `filter` receives.

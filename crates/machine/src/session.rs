@@ -33,7 +33,7 @@
 //! at each tick: a tick that was late must not resurrect what MQTT says has ended [MQTT-4.1.0-1],
 //! nor cancel a will whose delay was over [MQTT-3.1.2-8].
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quantumqtt_topics::Filter;
@@ -46,6 +46,7 @@ use crate::expiry::Deadline;
 use crate::limits::{Limits, Overflow};
 use crate::machine::Machine;
 use crate::replay::Replay;
+use crate::retained::Retained;
 use crate::statistics::Counters;
 use crate::subscription_set::SubscriptionSet;
 use crate::will::{DueWill, StoredWill};
@@ -92,7 +93,7 @@ pub(crate) struct Session {
     /// Packet ids of inbound `QoS` 2 publishes until their PUBREL.
     pub(crate) received: BTreeMap<u16, Received>,
     /// Retained messages still to be sent, a subscription each, in the order of subscribing.
-    pub(crate) replays: VecDeque<Replay>,
+    pub(crate) replays: Vec<Replay>,
 }
 
 /// What became of a delivery that was offered to a session.
@@ -121,7 +122,7 @@ impl Session {
             window: Window::new(),
             backlog: Backlog::default(),
             received: BTreeMap::new(),
-            replays: VecDeque::new(),
+            replays: Vec::new(),
         }
     }
 
@@ -189,7 +190,7 @@ impl Session {
     }
 
     /// Sends whatever the window has room for: first what an earlier connection began, then the
-    /// backlog, each in order.
+    /// backlog, then retained messages that new subscriptions wait for, each in order.
     pub(crate) fn pump(&mut self, turn: &mut Turn<'_>, effects: &mut Vec<Effect>) {
         if !self.is_attached() {
             return;
@@ -199,6 +200,7 @@ impl Session {
         }
         while self.window.admits() {
             let Some(delivery) = self.backlog.pop() else {
+                self.run_replays(turn, effects);
                 return;
             };
             if delivery.message.is_expired(turn.now_ms) {
@@ -210,14 +212,19 @@ impl Session {
     }
 
     /// Begins an exchange; the window has room.
-    fn begin(&mut self, delivery: Delivery, turn: &mut Turn<'_>, effects: &mut Vec<Effect>) {
+    pub(crate) fn begin(
+        &mut self,
+        delivery: Delivery,
+        turn: &mut Turn<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
         let packet_id = self.window.begin(delivery.clone());
         self.send(Some(packet_id), delivery, false, turn, effects);
     }
 
     /// Sends one PUBLISH to the attached connection. One that is larger than the client takes is
     /// dropped as if it had been acknowledged [MQTT-3.1.2-25].
-    fn send(
+    pub(crate) fn send(
         &mut self,
         packet_id: Option<u16>,
         delivery: Delivery,
@@ -290,6 +297,7 @@ impl Session {
 pub(crate) struct Turn<'a> {
     pub(crate) now_ms: u64,
     pub(crate) limits: &'a Limits,
+    pub(crate) retained: &'a Retained,
     pub(crate) counters: &'a mut Counters,
 }
 
@@ -361,8 +369,12 @@ impl Machine {
     ) {
         self.last_epoch += 1;
         let session_epoch = self.last_epoch;
-        let mut turn =
-            Turn { now_ms: self.now_ms, limits: &self.limits, counters: &mut self.counters };
+        let mut turn = Turn {
+            now_ms: self.now_ms,
+            limits: &self.limits,
+            retained: &self.retained,
+            counters: &mut self.counters,
+        };
         self.sessions.change(key, |session| {
             session.attach(open, session_epoch);
             effects.push(Effect::SessionOpened(SessionOpened {

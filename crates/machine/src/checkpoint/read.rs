@@ -3,7 +3,7 @@
 //! A body is borrowed from the chunk. Nothing is reserved because a length says so: lists grow by
 //! items that are really there.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -158,7 +158,7 @@ impl OpenSession {
             window: Window::new(),
             backlog: Backlog::default(),
             received: BTreeMap::new(),
-            replays: VecDeque::new(),
+            replays: Vec::new(),
         };
         let next_id = reader.number_u16()?;
         let window_maximum = reader.number_u16()?;
@@ -210,7 +210,7 @@ impl OpenSession {
                 last.is_none_or(|last| last < packet_id)
             }
             _ => {
-                session.replays.push_back(read_replay(reader)?);
+                session.replays.push(read_replay(reader)?);
                 true
             }
         };

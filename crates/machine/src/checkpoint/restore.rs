@@ -251,8 +251,11 @@ fn at((chunk, offset): Position, fault: RestoreFault) -> RestoreError {
     RestoreError { chunk, offset, fault }
 }
 
-/// Kind, body and length of the item at the front of `bytes`; `None` if its end is not there.
-fn next_item(bytes: &[u8]) -> Result<Option<(u8, &[u8], usize)>, RestoreFault> {
+/// Kind, body, and length with both.
+type Item<'a> = (u8, &'a [u8], usize);
+
+/// The item at the front of `bytes`; `None` if its end is not there.
+fn next_item(bytes: &[u8]) -> Result<Option<Item<'_>>, RestoreFault> {
     let mut reader = FieldReader::new(bytes);
     let Ok(item_kind) = reader.byte() else {
         return Ok(None);
