@@ -89,7 +89,7 @@ impl Machine {
             number: checkpoint.next_number,
             is_last,
         };
-        let chunk = header.seal(|out| checkpoint.stream.take(body_bytes, out));
+        let chunk = header.seal_with(|out| checkpoint.stream.take(body_bytes, out));
         checkpoint.next_number += 1;
         if !is_last {
             self.checkpoint = Some(checkpoint);

@@ -52,8 +52,14 @@ pub(super) fn body_bytes_max(bytes_max: usize) -> usize {
 }
 
 impl ChunkHeader {
+    /// A chunk of any bytes behind a valid sum. The machine makes its own; this is for tests that
+    /// ask what becomes of bytes nobody would write.
+    pub fn seal(&self, body: &[u8]) -> Bytes {
+        self.seal_with(|out| out.extend_from_slice(body))
+    }
+
     /// Writes a whole chunk; `write_body` appends its body.
-    pub(super) fn seal(&self, write_body: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    pub(super) fn seal_with(&self, write_body: impl FnOnce(&mut Vec<u8>)) -> Bytes {
         let mut chunk = Vec::new();
         chunk.extend_from_slice(&MARK);
         chunk.push(CHUNK_FORMAT);

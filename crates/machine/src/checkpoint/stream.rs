@@ -133,6 +133,7 @@ impl Stream {
     pub(crate) fn take(&mut self, bytes_max: usize, out: &mut Vec<u8>) {
         self.turn_tail();
         let mut left = bytes_max.min(self.len);
+        out.reserve(left);
         self.len -= left;
         while let Some(part) = self.parts.front_mut() {
             let taken = left.min(part.len());
