@@ -14,7 +14,7 @@ from quantumqtt.simulation.commands import EXPIRY_NEVER_S, Command, Limits, Orig
 from quantumqtt.simulation.effects import Effect, EndReason, Subscription
 from tests.model.matching import is_valid, matches, order, split_share
 from tests.model.message import Delivery, Message
-from tests.model.session import Connection, Exchange, Session
+from tests.model.session import Connection, Exchange, Replay, Session
 from tests.model.share import ShareGroup
 
 SUCCESS = 0x00
@@ -457,8 +457,43 @@ class Broker:
                 # An expired message is not sent, but a begun exchange is finished [MQTT-3.3.2-5].
                 if not delivery.message.is_expired(self.now_ms):
                     self._begin(session, connection, delivery)
+            elif session.replays:
+                self._go_on_replaying(session, connection)
             else:
                 return
+
+    def _go_on_replaying(self, session: Session, connection: Connection) -> None:
+        """Look at one more retained message, in the order of topics [MQTT-3.3.1-8].
+
+        What was retained after the subscription was made has reached it live.
+        """
+        replay = session.replays[0]
+        subscription = session.subscriptions[replay.filter]
+        last = (replay.last_topic or "").encode()
+        ahead = [
+            topic
+            for topic in sorted(self.retained, key=str.encode)
+            if matches(replay.filter, topic) and (replay.last_topic is None or topic.encode() > last)
+        ]
+        if len(ahead) <= 1:
+            session.replays.pop(0)
+        if not ahead:
+            return
+        replay.last_topic = ahead[0]
+        message = self.retained[ahead[0]]
+        if message.offset >= replay.before_offset or message.is_expired(self.now_ms):
+            return
+        number = subscription.subscription_id
+        delivery = Delivery(
+            message=message,
+            qos=min(message.qos, subscription.qos),
+            retain=True,
+            subscription_ids=() if number is None else (number,),
+        )
+        if delivery.qos == 0:
+            self._send(session, connection, delivery, None, dup=False)
+        else:
+            self._begin(session, connection, delivery)
 
     def _begin(self, session: Session, connection: Connection, delivery: Delivery) -> None:
         exchange = Exchange(session.take_packet_id(), delivery, is_sent=True)
@@ -562,7 +597,9 @@ class Broker:
             )
         )
         for subscription in wanted:
-            self._replay_retained(session, subscription)
+            _end_replay(session, subscription.filter)
+            session.replays.append(Replay(subscription.filter, self.next_offset))
+        self._fill_window(session)
 
     def _refusal_of(self, session: Session, filter_: asked.SubscribeFilter) -> int | None:
         if filter_.refused is not None:
@@ -572,21 +609,6 @@ class Broker:
         is_new = filter_.filter not in session.subscriptions
         is_full = len(session.subscriptions) >= self.limits.subscriptions_max
         return QUOTA_EXCEEDED if is_new and is_full else None
-
-    def _replay_retained(self, session: Session, subscription: Subscription) -> None:
-        """Send what is retained, flagged as such [MQTT-3.3.1-8], in the order of topics."""
-        for message in self.retained_matching(subscription.filter):
-            if session is not self.sessions.get(session.client_id):
-                return
-            number = subscription.subscription_id
-            delivery = Delivery(
-                message=message,
-                qos=min(message.qos, subscription.qos),
-                retain=True,
-                subscription_ids=() if number is None else (number,),
-            )
-            if not self._offer(session, delivery):
-                self._end(session, "overflowed")
 
     def retained_matching(self, filter_text: str) -> list[Message]:
         """What a new subscription receives, in the order of topics."""
@@ -620,6 +642,7 @@ class Broker:
             else:
                 self._leave_group(session, text)
                 del session.subscriptions[text]
+                _end_replay(session, text)
                 codes.append(SUCCESS)
         self._effects.append(
             done.Unsubscribed(
@@ -637,6 +660,10 @@ class Broker:
             group.leave(session)
             if not group.members:
                 del self.groups[text]
+
+
+def _end_replay(session: Session, text: str) -> None:
+    session.replays = [replay for replay in session.replays if replay.filter != text]
 
 
 def _is_over(at_ms: int | None, now_ms: int) -> bool:

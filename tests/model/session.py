@@ -36,6 +36,17 @@ class Exchange:
     """Whether PUBLISH went out on the present connection."""
 
 
+@dataclass(slots=True)
+class Replay:
+    """Retained messages that a subscription still waits for."""
+
+    filter: str
+    before_offset: int
+    """Messages from here on reached the subscription live."""
+    last_topic: str | None = None
+    """The topic that was looked at last, in the order of bytes."""
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """Everything kept for one client, connected or not (§4.1). Equal to nothing but itself."""
@@ -57,6 +68,8 @@ class Session:
     released: list[int] = field(default_factory=list)
     """Packet ids that wait for PUBCOMP, in the order in which their PUBREC came."""
     waiting: list[Delivery] = field(default_factory=list)
+    replays: list[Replay] = field(default_factory=list)
+    """What new subscriptions are still to be told, in the order of subscribing."""
     received: set[int] = field(default_factory=set)
     """Packet ids of the client's own QoS 2 publishes, until their PUBREL."""
     next_packet_id: int = 1

@@ -13,7 +13,7 @@ have the same digest wherever an entry of it ends.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from quantumqtt.simulation import Crank, encode_entry
 from quantumqtt.simulation.commands import Command, Limits, Origin, Publish, Subscribe
@@ -28,6 +28,9 @@ from quantumqtt.simulation.effects import (
 )
 from tests.model.broker import Broker
 from tests.model.session import Session
+
+CHUNK_BYTES: Final = 256
+"""The smallest there is: a checkpoint takes many commands, and items are cut."""
 
 Stream: TypeAlias = tuple[str, Origin | str | None]
 
@@ -47,6 +50,8 @@ class Versus:
         self._batch_count = batch_count
         self._batch: list[Command] = []
         self._batch_now_ms = 0
+        self._chunks: list[bytes] | None = None
+        self._digest_at_beginning = ""
 
     def tell(self, command: Command, *, now_ms: int) -> list[Effect]:
         """Have both do one thing and compare; returns what the machine did.
@@ -65,6 +70,7 @@ class Versus:
         _compare("next deadline", self.crank.next_deadline_ms(), due[0].at_ms if due else None)
         if len(self._batch) >= self._batch_count:
             self._turn_twin()
+        self._go_on_checkpointing()
         return found
 
     def check_states(self) -> None:
@@ -105,6 +111,7 @@ class Versus:
             ("will", view.has_will, session.will is not None),
             ("will's time", view.will_due_ms, session.will_due_ms),
             ("received ids", view.received, tuple(sorted(session.received))),
+            ("replays", view.replays, tuple(replay.filter for replay in session.replays)),
             ("waiting", view.waiting, tuple(d.message.offset for d in session.waiting)),
             (
                 "released",
@@ -124,6 +131,20 @@ class Versus:
         ):
             _compare(f"{client_id}: {what}", found, expected)
 
+    def _go_on_checkpointing(self) -> None:
+        """Take one more chunk of a checkpoint that began some commands ago, or begin another."""
+        if self._chunks is None:
+            self._digest_at_beginning = self.crank.digest()
+            self.crank.begin_checkpoint(self.model.next_offset)
+            self._chunks = []
+        chunk = self.crank.next_chunk(CHUNK_BYTES)
+        if chunk is not None:
+            self._chunks.append(chunk)
+            return
+        then, self._chunks = Crank.restore(self._chunks), None
+        _compare("digest of a checkpoint", then.digest(), self._digest_at_beginning)
+        self.crank = restart(self.crank)
+
     def _feed_twin(self, command: Command, now_ms: int) -> None:
         if self._batch and self._batch_now_ms != now_ms:
             self._turn_twin()
@@ -136,6 +157,17 @@ class Versus:
         self._twin.apply(encode_entry(self._batch, now_ms=self._batch_now_ms))
         self._batch = []
         _compare("digest in larger entries", self._twin.digest(), self.crank.digest())
+
+
+def restart(crank: Crank) -> Crank:
+    """Store a machine and read it back."""
+    crank.begin_checkpoint(0)
+    chunks: list[bytes] = []
+    while (chunk := crank.next_chunk(CHUNK_BYTES)) is not None:
+        chunks.append(chunk)
+    again = Crank.restore(chunks)
+    _compare("digest after a restart", again.digest(), crank.digest())
+    return again
 
 
 def _compare(what: str, found: object, expected: object) -> None:

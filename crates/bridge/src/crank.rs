@@ -10,8 +10,11 @@ mod effects;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
-use quantumqtt_machine::{Entry, EntryBuilder, EntryHeader, Machine as NativeMachine, Statistics};
+use quantumqtt_machine::{
+    Entry, EntryBuilder, EntryHeader, Machine as NativeMachine, Restorer, Statistics,
+};
 use quantumqtt_topics::Filter;
 
 use crate::errors;
@@ -57,6 +60,18 @@ impl Machine {
         self.0.lock().check_invariants().err()
     }
 
+    fn partition(&self) -> u32 {
+        self.0.lock().partition()
+    }
+
+    fn begin_checkpoint(&self, index: u64) {
+        self.0.lock().begin_checkpoint(index);
+    }
+
+    fn next_chunk<'py>(&self, py: Python<'py>, bytes_max: usize) -> Option<Bound<'py, PyBytes>> {
+        self.0.lock().next_chunk(bytes_max).map(|chunk| PyBytes::new(py, &chunk))
+    }
+
     fn next_deadline_ms(&self) -> Option<u64> {
         self.0.lock().next_deadline_ms()
     }
@@ -74,7 +89,7 @@ impl Machine {
         py: Python<'py>,
         client_id: &str,
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let session = self.0.lock().session(client_id);
+        let session = self.0.lock().session_view(client_id);
         session.map(|session| effects::session_fields(py, &session)).transpose()
     }
 
@@ -100,6 +115,16 @@ fn sizes_of<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py
         next_offset: statistics.next_offset,
         now_ms: statistics.now_ms,
     ))
+}
+
+#[pyfunction]
+pub(crate) fn restore_machine(chunks: Vec<PyBackedBytes>) -> PyResult<Machine> {
+    let mut restorer = Restorer::new();
+    for chunk in &chunks {
+        restorer.push(chunk).map_err(errors::from_restore)?;
+    }
+    let restored = restorer.finish().map_err(errors::from_restore)?;
+    Ok(Machine(Mutex::new(restored.machine)))
 }
 
 #[pyfunction]

@@ -5,7 +5,7 @@
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
 use quantumqtt_load::LoadError;
-use quantumqtt_machine::{ApplyError, EntryError};
+use quantumqtt_machine::{ApplyError, EntryError, RestoreError};
 use quantumqtt_node::StartError;
 use quantumqtt_topics::{FilterError, TableError, TopicError};
 use quantumqtt_wire::{DecodeError, EncodeError};
@@ -158,6 +158,11 @@ pub(crate) fn from_entry(error: EntryError) -> PyErr {
 /// An entry that cannot be applied; the machine must not be used any more.
 pub(crate) fn from_apply(error: ApplyError) -> PyErr {
     InternalError::new_err((error.to_string(), "make a new machine: this one stopped half-way"))
+}
+
+/// Chunks that no machine comes out of.
+pub(crate) fn from_restore(error: RestoreError) -> PyErr {
+    PyValueError::new_err(error.to_string())
 }
 
 /// A word of the hand crank that names nothing.

@@ -49,6 +49,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<crank::Machine>()?;
     module.add_function(wrap_pyfunction!(crank::encode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::decode_entry, module)?)?;
+    module.add_function(wrap_pyfunction!(crank::restore_machine, module)?)?;
     module.add_class::<codec_message::Message>()?;
     module.add_class::<codec_decode::AckRun>()?;
     module.add_class::<codec_decode::Control>()?;

@@ -4,6 +4,10 @@
 //! here; `QoS` 0 is sent at once or not at all. Messages are shared, so a message that waits for a
 //! thousand sessions is in memory once, and its weight counts against each session's bound.
 //!
+//! The queue is a row of blocks behind shared pointers, so a copy of a backlog shares all of its
+//! blocks and a later change copies the one block it touches: a checkpoint that finds a million
+//! messages waiting must not stop the partition while it copies them.
+//!
 //! An expired message is never sent: it falls out when it would be taken, and before a backlog is
 //! called full. Between the two it still counts, so a bound errs on the safe side.
 
@@ -63,22 +67,34 @@ fn varint_bytes(value: usize) -> usize {
     }
 }
 
+/// Messages of one block: what the first change after a copy has to copy at most.
+const BLOCK_COUNT_MAX: usize = 256;
+
 /// See the head of this file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Backlog {
-    waiting: VecDeque<Delivery>,
+    /// None of them is empty.
+    blocks: VecDeque<Arc<VecDeque<Delivery>>>,
+    count: usize,
     weight_bytes: u64,
     /// No waiting message expires before this; spares the search when nothing can have.
     earliest_expiry_ms: Option<u64>,
 }
 
+/// A place in a backlog that does not change while it is walked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BacklogPlace {
+    block: usize,
+    within: usize,
+}
+
 impl Backlog {
     pub(crate) fn len(&self) -> usize {
-        self.waiting.len()
+        self.count
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.count == 0
     }
 
     /// The sum of the waiting messages' weights.
@@ -86,30 +102,50 @@ impl Backlog {
         self.weight_bytes
     }
 
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Delivery> {
-        self.waiting.iter()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Delivery> {
+        self.blocks.iter().flat_map(|block| block.iter())
+    }
+
+    /// The message at `place`, which moves on to the next.
+    pub(crate) fn walk(&self, place: &mut BacklogPlace) -> Option<&Delivery> {
+        let block = self.blocks.get(place.block)?;
+        let delivery = block.get(place.within);
+        place.within += 1;
+        if place.within >= block.len() {
+            *place = BacklogPlace { block: place.block + 1, within: 0 };
+        }
+        delivery
     }
 
     /// Whether `delivery` fits under both bounds.
     pub(crate) fn fits(&self, delivery: &Delivery, count_max: u32, bytes_max: u64) -> bool {
-        self.waiting.len() < count_max as usize
+        self.count < count_max as usize
             && self.weight_bytes.saturating_add(delivery.message.weight_bytes()) <= bytes_max
     }
 
     pub(crate) fn push(&mut self, delivery: Delivery) {
         self.weight_bytes += delivery.message.weight_bytes();
+        self.count += 1;
         if let Some(at_ms) = delivery.message.expires_at_ms() {
             let earliest_ms = self.earliest_expiry_ms.unwrap_or(u64::MAX);
             self.earliest_expiry_ms = Some(earliest_ms.min(at_ms));
         }
-        self.waiting.push_back(delivery);
+        match self.blocks.back_mut().filter(|block| block.len() < BLOCK_COUNT_MAX) {
+            Some(block) => Arc::make_mut(block).push_back(delivery),
+            None => self.blocks.push_back(Arc::new(VecDeque::from([delivery]))),
+        }
     }
 
     /// The oldest message, expired or not.
     pub(crate) fn pop(&mut self) -> Option<Delivery> {
-        let delivery = self.waiting.pop_front()?;
+        let block = Arc::make_mut(self.blocks.front_mut()?);
+        let delivery = block.pop_front()?;
+        if block.is_empty() {
+            self.blocks.pop_front();
+        }
         self.weight_bytes -= delivery.message.weight_bytes();
-        if self.waiting.is_empty() {
+        self.count -= 1;
+        if self.count == 0 {
             // An offline burst must not cost its peak memory for the rest of the session's life.
             *self = Self::default();
         }
@@ -121,16 +157,14 @@ impl Backlog {
         if self.earliest_expiry_ms.is_none_or(|at_ms| at_ms > now_ms) {
             return 0;
         }
-        let before = self.waiting.len();
-        self.waiting.retain(|delivery| !delivery.message.is_expired(now_ms));
-        self.weight_bytes = self.weigh();
-        self.earliest_expiry_ms =
-            self.waiting.iter().filter_map(|delivery| delivery.message.expires_at_ms()).min();
-        (before - self.waiting.len()) as u64
-    }
-
-    fn weigh(&self) -> u64 {
-        self.waiting.iter().map(|delivery| delivery.message.weight_bytes()).sum()
+        let before = self.count;
+        let mut left = Self::default();
+        for block in std::mem::take(&mut self.blocks) {
+            let block = Arc::unwrap_or_clone(block);
+            block.into_iter().filter(|d| !d.message.is_expired(now_ms)).for_each(|d| left.push(d));
+        }
+        *self = left;
+        (before - self.count) as u64
     }
 }
 
@@ -141,7 +175,7 @@ mod tests {
     use bytes::Bytes;
     use quantumqtt_wire::QoS;
 
-    use super::{Backlog, Delivery};
+    use super::{BLOCK_COUNT_MAX, Backlog, BacklogPlace, Delivery};
     use crate::message::Message;
 
     fn delivery(payload: &'static [u8], expiry_s: Option<u32>) -> Delivery {
@@ -172,6 +206,24 @@ mod tests {
         assert_eq!(backlog.drop_expired(5_000), 1);
         assert_eq!(backlog.len(), 1);
         assert_eq!(backlog.drop_expired(u64::MAX), 0);
+    }
+
+    #[test]
+    fn a_copy_stays_as_it_was_and_shares_what_did_not_change() {
+        let mut backlog = Backlog::default();
+        let count = 3 * BLOCK_COUNT_MAX + 5;
+        for _ in 0..count {
+            backlog.push(delivery(b"x", None));
+        }
+        let copy = backlog.clone();
+        backlog.pop();
+        backlog.push(delivery(b"y", Some(1)));
+        assert_eq!((copy.len(), copy.iter().count(), backlog.len()), (count, count, count));
+        let is_shared = |at: usize| Arc::ptr_eq(&copy.blocks[at], &backlog.blocks[at]);
+        assert_eq!([0, 1, 2, 3].map(is_shared), [false, true, true, false]);
+        let mut place = BacklogPlace::default();
+        let walked = std::iter::from_fn(|| backlog.walk(&mut place)).count();
+        assert_eq!(walked, count);
     }
 
     #[test]

@@ -129,7 +129,7 @@ const WILL_QOS: u8 = 0b11;
 const WILL_RETAIN: u8 = 1 << 2;
 const WILL_HAS_EXPIRY: u8 = 1 << 3;
 
-fn write_will(out: &mut Vec<u8>, will: &Will<'_>) {
+pub(crate) fn write_will(out: &mut Vec<u8>, will: &Will<'_>) {
     let retain = if will.retain { WILL_RETAIN } else { 0 };
     let has_expiry = if will.expiry_s.is_some() { WILL_HAS_EXPIRY } else { 0 };
     out.push(will.qos.bits() | retain | has_expiry);
@@ -142,7 +142,7 @@ fn write_will(out: &mut Vec<u8>, will: &Will<'_>) {
     write_bytes(out, will.payload);
 }
 
-fn read_will<'a>(reader: &mut FieldReader<'a>) -> Result<Will<'a>, FieldError> {
+pub(crate) fn read_will<'a>(reader: &mut FieldReader<'a>) -> Result<Will<'a>, FieldError> {
     let flags = read_flags(reader, WILL_QOS | WILL_RETAIN | WILL_HAS_EXPIRY)?;
     let delay_s = reader.number_u32()?;
     let expiry_s = reader.number_u32_if(flags & WILL_HAS_EXPIRY != 0)?;
@@ -347,7 +347,7 @@ pub(crate) fn write_limits(out: &mut Vec<u8>, limits: &Limits) -> u8 {
     kind::SET_LIMITS
 }
 
-fn read_limits(reader: &mut FieldReader<'_>) -> Result<Limits, FieldError> {
+pub(crate) fn read_limits(reader: &mut FieldReader<'_>) -> Result<Limits, FieldError> {
     Ok(Limits {
         window_max: reader.number_u16()?,
         queue_count_max: reader.number_u32()?,

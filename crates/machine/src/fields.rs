@@ -60,6 +60,11 @@ impl<'a> FieldReader<'a> {
         self.rest.is_empty()
     }
 
+    /// Bytes not read yet.
+    pub(crate) fn len(&self) -> usize {
+        self.rest.len()
+    }
+
     pub(crate) fn byte(&mut self) -> Result<u8, FieldError> {
         let (&first, rest) = self.rest.split_first().ok_or(FieldError::Truncated)?;
         self.rest = rest;

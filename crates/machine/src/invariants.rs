@@ -45,21 +45,34 @@ impl Machine {
         is_true(found == Some(session.incarnation), "a session is found by its client id")?;
         is_true(session.epoch <= self.last_epoch, "epochs are given out once")?;
         is_true(session.incarnation <= self.last_incarnation, "incarnations are given out once")?;
-        let has_deadline = session.expires_at_ms.is_some() || session.will_due_ms.is_some();
-        is_true(!(session.is_attached() && has_deadline), "who is here has no deadline")?;
-        is_true(session.window.is_sound(), "an id names one exchange, and counts are true")?;
-        let can_send = session.is_attached() && session.window.admits();
-        is_true(!can_send || session.backlog.is_empty(), "nothing waits while there is room")?;
-        let weight: u64 = session.backlog.iter().map(|d| d.message.weight_bytes()).sum();
-        is_true(weight == session.backlog.weight_bytes(), "a backlog weighs what is in it")?;
-        let is_kept = session.backlog.iter().all(|d| d.qos != QoS::AtMostOnce);
-        is_true(is_kept, "QoS 0 never waits")?;
-        let is_in_trie = session.subscriptions.iter().all(|(text, subscription)| {
-            Filter::parse(text)
+        session.check()?;
+        let is_in_trie = session.subscriptions.iter().all(|subscription| {
+            Filter::parse(&subscription.filter)
                 .ok()
                 .and_then(|filter| self.subscriptions.get(&filter, session.incarnation))
                 .is_some_and(|granted| granted.options == subscription.options)
         });
         is_true(is_in_trie, "a subscription is the same in session and trie")
+    }
+}
+
+impl Session {
+    /// What can be said of a session alone. A checkpoint is believed only if this holds.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let is_true = |claim: bool, sentence| if claim { Ok(()) } else { Err(sentence) };
+        let has_deadline = self.expires_at_ms.is_some() || self.will_due_ms.is_some();
+        is_true(!(self.is_attached() && has_deadline), "who is here has no deadline")?;
+        is_true(self.window.is_sound(), "an id names one exchange, and counts are true")?;
+        let can_send = self.is_attached() && self.window.admits();
+        let is_idle = self.backlog.is_empty() && self.replays.is_empty();
+        is_true(!can_send || is_idle, "nothing waits while there is room")?;
+        let is_own = |filter: &str| self.subscriptions.contains(filter);
+        let are_own = self.replays.iter().all(|replay| is_own(&replay.filter));
+        is_true(are_own, "a replay is that of a subscription")?;
+        let weight: u64 = self.backlog.iter().map(|d| d.message.weight_bytes()).sum();
+        is_true(weight == self.backlog.weight_bytes(), "a backlog weighs what is in it")?;
+        is_true(self.backlog.iter().count() == self.backlog.len(), "a backlog counts its own")?;
+        let is_kept = self.backlog.iter().all(|d| d.qos != QoS::AtMostOnce);
+        is_true(is_kept, "QoS 0 never waits")
     }
 }

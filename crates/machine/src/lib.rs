@@ -9,6 +9,7 @@
 #![deny(clippy::float_arithmetic, clippy::iter_over_hash_type)]
 
 mod backlog;
+mod checkpoint;
 mod codec;
 mod command;
 mod digest;
@@ -23,14 +24,21 @@ mod message;
 mod partition;
 mod publish;
 mod registry;
+mod replay;
 mod retained;
 mod session;
 mod statistics;
 mod subscribe;
+mod subscription_index;
+mod subscription_set;
 mod view;
 mod will;
 mod window;
 
+pub use checkpoint::{
+    CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, CHUNK_FORMAT, ChunkHeader, RestoreError, RestoreFault,
+    Restored, Restorer,
+};
 pub use command::{
     AckKind, ClientAck, Command, ConnectionLost, EXPIRY_NEVER_S, OpenSession, Origin, PubRel,
     Publish, RetainHandling, Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
@@ -50,4 +58,4 @@ pub use machine::{ApplyError, Machine};
 pub use message::Message;
 pub use partition::{hash64, jump_hash};
 pub use statistics::{Counters, Statistics};
-pub use view::{ExchangeStage, SessionView, WaitingWill};
+pub use view::{ExchangeStage, SessionView, WaitingWill, WillView};

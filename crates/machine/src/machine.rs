@@ -7,7 +7,8 @@
 //!
 //! Where to find what: `session.rs` opening, takeover, expiry · `publish.rs` accepting, routing ·
 //! `window.rs` packet ids · `backlog.rs` offline queues · `subscribe.rs` filters · `retained.rs` ·
-//! `will.rs` · `expiry.rs` deadlines · `digest.rs` the proof that replicas agree ·
+//! `will.rs` · `expiry.rs` deadlines · `checkpoint.rs` the state as bytes · `digest.rs` the proof that replicas
+//! agree ·
 //! `invariants.rs` what is true between any two commands.
 //!
 //! Errors are for entries this build cannot apply. They leave the state as it was at the command
@@ -15,8 +16,9 @@
 
 use std::collections::VecDeque;
 
-use quantumqtt_topics::{Matches, SubscriptionTrie};
+use quantumqtt_topics::Matches;
 
+use crate::checkpoint::Checkpoint;
 use crate::command::Command;
 use crate::effect::{Effect, EndReason};
 use crate::entry::{Entry, EntryError};
@@ -27,6 +29,7 @@ use crate::retained::Retained;
 use crate::session::SessionKey;
 use crate::statistics::{Counters, Statistics};
 use crate::subscribe::Granted;
+use crate::subscription_index::SubscriptionIndex;
 use crate::will::DueWill;
 
 /// Why an entry could not be applied. The partition must stop.
@@ -57,7 +60,7 @@ pub struct Machine {
     pub(crate) last_epoch: u64,
     pub(crate) last_incarnation: u64,
     pub(crate) sessions: Sessions,
-    pub(crate) subscriptions: SubscriptionTrie<SessionKey, Granted>,
+    pub(crate) subscriptions: SubscriptionIndex,
     pub(crate) retained: Retained,
     pub(crate) deadlines: Deadlines,
     /// Wills to publish before the present command ends; empty between commands.
@@ -65,6 +68,8 @@ pub struct Machine {
     /// Room for matching one topic; holds nothing between publishes.
     pub(crate) matches: Matches<SessionKey, Granted>,
     pub(crate) counters: Counters,
+    /// What is being handed out at present; no part of the state.
+    pub(crate) checkpoint: Option<Box<Checkpoint>>,
 }
 
 impl Machine {
@@ -79,12 +84,13 @@ impl Machine {
             last_epoch: 0,
             last_incarnation: 0,
             sessions: Sessions::default(),
-            subscriptions: SubscriptionTrie::new(),
+            subscriptions: SubscriptionIndex::default(),
             retained: Retained::default(),
             deadlines: Deadlines::default(),
             due_wills: VecDeque::new(),
             matches: Matches::new(),
             counters: Counters::default(),
+            checkpoint: None,
         }
     }
 

@@ -192,8 +192,12 @@ impl Machine {
         }
         let own_key = self.sessions.key_of(publisher);
         let mut overflowed = Vec::new();
-        let mut turn =
-            Turn { now_ms: self.now_ms, limits: &self.limits, counters: &mut self.counters };
+        let mut turn = Turn {
+            now_ms: self.now_ms,
+            limits: &self.limits,
+            retained: &self.retained,
+            counters: &mut self.counters,
+        };
         for matches in self.matches.by_subscriber() {
             let Some(&(key, _)) = matches.first() else {
                 continue;
@@ -227,8 +231,12 @@ impl Machine {
         overflowed: &mut Vec<SessionKey>,
         effects: &mut Vec<Effect>,
     ) {
-        let mut turn =
-            Turn { now_ms: self.now_ms, limits: &self.limits, counters: &mut self.counters };
+        let mut turn = Turn {
+            now_ms: self.now_ms,
+            limits: &self.limits,
+            retained: &self.retained,
+            counters: &mut self.counters,
+        };
         for &group in self.matches.groups() {
             let Some(group) = self.subscriptions.group(group) else {
                 continue;
@@ -318,8 +326,12 @@ impl Machine {
             self.counters.stale_commands += 1;
             return;
         };
-        let mut turn =
-            Turn { now_ms: self.now_ms, limits: &self.limits, counters: &mut self.counters };
+        let mut turn = Turn {
+            now_ms: self.now_ms,
+            limits: &self.limits,
+            retained: &self.retained,
+            counters: &mut self.counters,
+        };
         self.sessions.change(key, |session| {
             let outcome = match ack.kind {
                 AckKind::PubAck => session.window.on_puback(ack.packet_id),

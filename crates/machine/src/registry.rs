@@ -1,11 +1,14 @@
 //! All sessions of a partition, found by client id or by key, and their sums.
 //!
 //! A session is changed only inside [`Sessions::change`], which takes the difference into the sums.
+//! While a checkpoint is handed out, a session is copied before its first change (`copies.rs`).
 //! Keys rise with creation and client ids are ordered, so either walk is the same on every replica.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::checkpoint::{Copies, Next};
 use crate::session::{Session, SessionKey};
 
 /// Sums over all sessions, kept as they change: reading them must not walk a million sessions.
@@ -41,9 +44,28 @@ pub(crate) struct Sessions {
     keys: BTreeMap<Arc<str>, SessionKey>,
     table: BTreeMap<SessionKey, Box<Session>>,
     totals: Totals,
+    copies: Copies<Box<Session>>,
 }
 
 impl Sessions {
+    /// A checkpoint begins, or ends early.
+    pub(crate) fn set_copying(&mut self, is_copying: bool) {
+        if is_copying { self.copies.begin() } else { self.copies.end() }
+    }
+
+    /// The next session, by client id, as it was when the checkpoint began.
+    pub(crate) fn take_copy(&mut self) -> Option<Box<Session>> {
+        let first = |from: Bound<&str>| {
+            let mut ahead = self.keys.range::<str, _>((from, Bound::Unbounded));
+            ahead.next().map(|(client_id, _)| &**client_id)
+        };
+        match self.copies.take_next(first) {
+            Next::Copied(session) => Some(session),
+            Next::Live(client_id) => self.table.get(self.keys.get(&*client_id)?).cloned(),
+            Next::End => None,
+        }
+    }
+
     pub(crate) fn key_of(&self, client_id: &str) -> Option<SessionKey> {
         self.keys.get(client_id).copied()
     }
@@ -66,6 +88,7 @@ impl Sessions {
         change: impl FnOnce(&mut Session) -> R,
     ) -> Option<R> {
         let session = self.table.get_mut(&key)?;
+        self.copies.keep(&session.client_id, || Some(session.clone()));
         let before = Totals::of(session);
         let result = change(session);
         self.totals.replace(before, Totals::of(session));
@@ -73,6 +96,7 @@ impl Sessions {
     }
 
     pub(crate) fn insert(&mut self, session: Session) {
+        self.copies.keep(&session.client_id, || None);
         self.totals.replace(Totals::default(), Totals::of(&session));
         self.keys.insert(session.client_id.clone(), session.incarnation);
         self.table.insert(session.incarnation, Box::new(session));
@@ -80,6 +104,7 @@ impl Sessions {
 
     pub(crate) fn remove(&mut self, key: SessionKey) -> Option<Box<Session>> {
         let session = self.table.remove(&key)?;
+        self.copies.keep(&session.client_id, || Some(session.clone()));
         self.keys.remove(&session.client_id);
         self.totals.replace(Totals::of(&session), Totals::default());
         Some(session)

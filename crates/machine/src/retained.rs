@@ -2,14 +2,15 @@
 //!
 //! Rules: a retained publish replaces its topic's message; an empty one removes it and is itself
 //! delivered like any other (RET-02) [MQTT-3.3.1-6]. A new subscription receives what its filter
-//! matches, in topic order, through the session's window like any message, flagged as retained; a
+//! matches, in topic order, as the session's window drains (`replay.rs`), flagged as retained; a
 //! shared subscription receives none. An expired message is never sent, and a tick removes it. The
 //! quota refuses new bytes and never a removal (RET-06).
 
 use std::sync::Arc;
 
-use quantumqtt_topics::{Filter, RetainedIndex};
+use quantumqtt_topics::{Filter, RetainedIndex, RetainedMatches};
 
+use crate::checkpoint::{Copies, Next};
 use crate::expiry::Deadline;
 use crate::machine::Machine;
 use crate::message::Message;
@@ -18,11 +19,13 @@ use crate::message::Message;
 #[derive(Debug)]
 pub(crate) struct Retained {
     index: RetainedIndex<Arc<Message>>,
+    copies: Copies<Arc<Message>>,
 }
 
 impl Default for Retained {
     fn default() -> Self {
-        Self { index: RetainedIndex::new(|message| body_bytes(message)) }
+        let index = RetainedIndex::new(|message: &Arc<Message>| body_bytes(message));
+        Self { index, copies: Copies::default() }
     }
 }
 
@@ -32,11 +35,48 @@ fn body_bytes(message: &Message) -> usize {
 }
 
 impl Retained {
+    /// A checkpoint begins, or ends early.
+    pub(crate) fn set_copying(&mut self, is_copying: bool) {
+        if is_copying { self.copies.begin() } else { self.copies.end() }
+    }
+
+    /// The next message, by topic, as it was when the checkpoint began.
+    pub(crate) fn take_copy(&mut self) -> Option<Arc<Message>> {
+        let index = &self.index;
+        match self.copies.take_next(|from| index.first_from(from).map(|(topic, _)| topic)) {
+            Next::Copied(message) => Some(message),
+            Next::Live(topic) => index.get(&topic).cloned(),
+            Next::End => None,
+        }
+    }
+
+    fn set(&mut self, message: &Arc<Message>) -> Option<Arc<Message>> {
+        self.copies.keep(&message.topic, || self.index.get(&message.topic).cloned());
+        self.index.set(&message.topic, message.clone())
+    }
+
+    fn clear(&mut self, topic: &str) -> Option<Arc<Message>> {
+        self.copies.keep(topic, || self.index.get(topic).cloned());
+        self.index.clear(topic)
+    }
+
     /// Whether a message of `bytes` beside its topic may be stored under a quota.
     pub(crate) fn fits(&self, topic: &str, bytes: usize, bytes_max: u64) -> bool {
         let replaced = self.index.get(topic).map_or(0, |old| topic.len() + body_bytes(old));
         let after = self.index.bytes() - replaced + topic.len() + bytes;
         after as u64 <= bytes_max
+    }
+
+    /// What `filter` matches behind a topic, expired messages included.
+    pub(crate) fn after<'a>(
+        &'a self,
+        filter: &Filter<'a>,
+        last_topic: Option<&str>,
+    ) -> RetainedMatches<'a, Arc<Message>> {
+        match last_topic {
+            Some(topic) => self.index.matching_after(filter, topic),
+            None => self.index.matching(filter),
+        }
     }
 
     /// What a new subscription to `filter` receives.
@@ -68,12 +108,12 @@ impl Machine {
     pub(crate) fn retain(&mut self, message: &Arc<Message>) {
         let topic = &message.topic;
         let replaced = if message.payload.is_empty() {
-            self.retained.index.clear(topic)
+            self.retained.clear(topic)
         } else {
             if let Some(at_ms) = message.expires_at_ms() {
                 self.deadlines.insert(at_ms, Deadline::Retained((**topic).into()));
             }
-            self.retained.index.set(topic, message.clone())
+            self.retained.set(message)
         };
         let old_deadline = replaced.and_then(|old| old.expires_at_ms());
         // The same millisecond is one entry of the set, and it is the new message's.
@@ -85,7 +125,7 @@ impl Machine {
 
     /// The deadline of a retained message has come.
     pub(crate) fn expire_retained(&mut self, topic: &str) {
-        if self.retained.index.clear(topic).is_some() {
+        if self.retained.clear(topic).is_some() {
             self.counters.expired_messages += 1;
         }
     }

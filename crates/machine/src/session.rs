@@ -41,11 +41,14 @@ use quantumqtt_wire::{QoS, ReasonCode};
 
 use crate::backlog::{Backlog, Delivery};
 use crate::command::{ConnectionLost, EXPIRY_NEVER_S, OpenSession, Origin};
-use crate::effect::{Deliver, Effect, EndReason, SessionEnded, SessionOpened, Subscription};
+use crate::effect::{Deliver, Effect, EndReason, SessionEnded, SessionOpened};
 use crate::expiry::Deadline;
 use crate::limits::{Limits, Overflow};
 use crate::machine::Machine;
+use crate::replay::Replay;
+use crate::retained::Retained;
 use crate::statistics::Counters;
+use crate::subscription_set::SubscriptionSet;
 use crate::will::{DueWill, StoredWill};
 use crate::window::{Repeat, Window};
 
@@ -68,8 +71,8 @@ pub(crate) struct Received {
     pub(crate) content_hash: u64,
 }
 
-/// See the head of this file.
-#[derive(Debug)]
+/// See the head of this file. A clone shares what may be large; `checkpoint/copies.rs` says why.
+#[derive(Debug, Clone)]
 pub(crate) struct Session {
     pub(crate) client_id: Arc<str>,
     pub(crate) incarnation: SessionKey,
@@ -84,11 +87,13 @@ pub(crate) struct Session {
     pub(crate) will: Option<StoredWill>,
     /// Set while detached with a will that waits.
     pub(crate) will_due_ms: Option<u64>,
-    pub(crate) subscriptions: BTreeMap<Arc<str>, Subscription>,
+    pub(crate) subscriptions: SubscriptionSet,
     pub(crate) window: Window,
     pub(crate) backlog: Backlog,
     /// Packet ids of inbound `QoS` 2 publishes until their PUBREL.
     pub(crate) received: BTreeMap<u16, Received>,
+    /// Retained messages still to be sent, a subscription each, in the order of subscribing.
+    pub(crate) replays: Vec<Replay>,
 }
 
 /// What became of a delivery that was offered to a session.
@@ -113,10 +118,11 @@ impl Session {
             detached_at_ms: None,
             will: None,
             will_due_ms: None,
-            subscriptions: BTreeMap::new(),
+            subscriptions: SubscriptionSet::default(),
             window: Window::new(),
             backlog: Backlog::default(),
             received: BTreeMap::new(),
+            replays: Vec::new(),
         }
     }
 
@@ -184,7 +190,7 @@ impl Session {
     }
 
     /// Sends whatever the window has room for: first what an earlier connection began, then the
-    /// backlog, each in order.
+    /// backlog, then retained messages that new subscriptions wait for, each in order.
     pub(crate) fn pump(&mut self, turn: &mut Turn<'_>, effects: &mut Vec<Effect>) {
         if !self.is_attached() {
             return;
@@ -194,6 +200,7 @@ impl Session {
         }
         while self.window.admits() {
             let Some(delivery) = self.backlog.pop() else {
+                self.run_replays(turn, effects);
                 return;
             };
             if delivery.message.is_expired(turn.now_ms) {
@@ -205,14 +212,19 @@ impl Session {
     }
 
     /// Begins an exchange; the window has room.
-    fn begin(&mut self, delivery: Delivery, turn: &mut Turn<'_>, effects: &mut Vec<Effect>) {
+    pub(crate) fn begin(
+        &mut self,
+        delivery: Delivery,
+        turn: &mut Turn<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
         let packet_id = self.window.begin(delivery.clone());
         self.send(Some(packet_id), delivery, false, turn, effects);
     }
 
     /// Sends one PUBLISH to the attached connection. One that is larger than the client takes is
     /// dropped as if it had been acknowledged [MQTT-3.1.2-25].
-    fn send(
+    pub(crate) fn send(
         &mut self,
         packet_id: Option<u16>,
         delivery: Delivery,
@@ -285,6 +297,7 @@ impl Session {
 pub(crate) struct Turn<'a> {
     pub(crate) now_ms: u64,
     pub(crate) limits: &'a Limits,
+    pub(crate) retained: &'a Retained,
     pub(crate) counters: &'a mut Counters,
 }
 
@@ -356,8 +369,12 @@ impl Machine {
     ) {
         self.last_epoch += 1;
         let session_epoch = self.last_epoch;
-        let mut turn =
-            Turn { now_ms: self.now_ms, limits: &self.limits, counters: &mut self.counters };
+        let mut turn = Turn {
+            now_ms: self.now_ms,
+            limits: &self.limits,
+            retained: &self.retained,
+            counters: &mut self.counters,
+        };
         self.sessions.change(key, |session| {
             session.attach(open, session_epoch);
             effects.push(Effect::SessionOpened(SessionOpened {
@@ -366,7 +383,7 @@ impl Machine {
                 session_present,
                 session_epoch,
                 incarnation: key,
-                subscriptions: session.subscriptions.values().cloned().collect(),
+                subscriptions: session.subscriptions.iter().cloned().collect(),
                 previous,
             }));
             session.resume(open.receive_maximum, &mut turn, effects);
@@ -485,9 +502,9 @@ impl Machine {
         let Some(session) = self.sessions.remove(key) else {
             return;
         };
-        for filter in session.subscriptions.keys() {
+        for subscription in session.subscriptions.iter() {
             // Only filters that parsed were ever stored.
-            if let Ok(filter) = Filter::parse(filter) {
+            if let Ok(filter) = Filter::parse(&subscription.filter) {
                 self.subscriptions.remove(&filter, key);
             }
         }

@@ -3,7 +3,7 @@
 //! A subscription stands in two places that change together: in its session, by filter, and in the
 //! trie, under the session's key. Subscribing again replaces the options in both and loses no
 //! message [MQTT-3.8.4-3]. The answer comes first, then retained messages in filter and topic
-//! order.
+//! order, as the window drains (`replay.rs`).
 //!
 //! One code per filter, in order: what access control refused before the command was proposed, a
 //! malformed filter, a full session, or the granted `QoS`.
@@ -14,19 +14,24 @@ use quantumqtt_topics::Filter;
 use quantumqtt_wire::{QoS, ReasonCode};
 use smallvec::SmallVec;
 
-use crate::backlog::Delivery;
 use crate::command::{
     RetainHandling, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
 };
-use crate::effect::{Effect, EndReason, Subscribed, Subscription, Unsubscribed};
+use crate::effect::{Effect, Subscribed, Subscription, Unsubscribed};
 use crate::machine::Machine;
-use crate::session::{Offered, SessionKey, Turn};
+use crate::session::{Session, SessionKey, Turn};
 
 /// What the trie says about a subscriber.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) options: SubscriptionOptions,
     pub(crate) subscription_id: Option<u32>,
+}
+
+impl Granted {
+    pub(crate) fn of(subscription: &Subscription) -> Self {
+        Self { options: subscription.options, subscription_id: subscription.subscription_id }
+    }
 }
 
 impl Machine {
@@ -53,7 +58,7 @@ impl Machine {
                 Ok(is_new) => {
                     codes.push(ReasonCode(asked.options.qos.bits()));
                     if wants_retained(asked, is_new) {
-                        replays.push(subscription.clone());
+                        replays.push(subscription.filter.clone());
                     }
                 }
                 Err(code) => codes.push(code),
@@ -67,9 +72,17 @@ impl Machine {
             codes,
             filters,
         }));
-        for subscription in &replays {
-            self.replay_retained(key, subscription, effects);
-        }
+        let before_offset = self.next_offset;
+        let mut turn = Turn {
+            now_ms: self.now_ms,
+            limits: &self.limits,
+            retained: &self.retained,
+            counters: &mut self.counters,
+        };
+        self.sessions.change(key, |session| {
+            replays.iter().for_each(|filter| session.add_replay(filter, before_offset));
+            session.pump(&mut turn, effects);
+        });
     }
 
     /// Whether the subscription is new, or the code that refuses it.
@@ -86,45 +99,14 @@ impl Machine {
         let subscriptions_max = self.limits.subscriptions_max as usize;
         let add = self.sessions.change(key, |session| {
             let stored = &mut session.subscriptions;
-            if !stored.contains_key(asked.filter) && stored.len() >= subscriptions_max {
+            if !stored.contains(asked.filter) && stored.len() >= subscriptions_max {
                 return Err(ReasonCode::QUOTA_EXCEEDED);
             }
-            let name = subscription.filter.clone();
-            Ok(stored.insert(name, subscription.clone()).is_none())
+            Ok(stored.insert(subscription.clone()).is_none())
         });
         let is_new = add.unwrap_or(Err(ReasonCode::UNSPECIFIED_ERROR))?;
-        let granted =
-            Granted { options: asked.options, subscription_id: subscription.subscription_id };
-        self.subscriptions.insert(&filter, key, granted);
+        self.subscriptions.insert(&filter, key, Granted::of(subscription));
         Ok(is_new)
-    }
-
-    fn replay_retained(
-        &mut self,
-        key: SessionKey,
-        subscription: &Subscription,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Ok(filter) = Filter::parse(&subscription.filter) else {
-            return;
-        };
-        let mut is_overflowed = false;
-        for message in self.retained.matching(&filter, self.now_ms) {
-            let qos = message.qos.min(subscription.options.qos);
-            let mut delivery = Delivery::new(message, qos, true);
-            delivery.subscription_ids.extend(subscription.subscription_id);
-            let mut turn =
-                Turn { now_ms: self.now_ms, limits: &self.limits, counters: &mut self.counters };
-            let offer =
-                |session: &mut crate::session::Session| session.offer(delivery, &mut turn, effects);
-            if self.sessions.change(key, offer) == Some(Offered::Overflowed) {
-                is_overflowed = true;
-                break;
-            }
-        }
-        if is_overflowed {
-            self.end_session(key, EndReason::Overflowed, effects);
-        }
     }
 
     pub(crate) fn unsubscribe(&mut self, unsubscribe: &Unsubscribe<'_>, effects: &mut Vec<Effect>) {
@@ -152,7 +134,11 @@ impl Machine {
         let Ok(filter) = Filter::parse(text) else {
             return ReasonCode::TOPIC_FILTER_INVALID;
         };
-        let removed = self.sessions.change(key, |session| session.subscriptions.remove(text));
+        let remove = |session: &mut Session| {
+            session.drop_replay(text);
+            session.subscriptions.remove(text)
+        };
+        let removed = self.sessions.change(key, remove);
         match removed.flatten() {
             Some(_) => {
                 self.subscriptions.remove(&filter, key);

@@ -1,11 +1,15 @@
 //! One session as a person or a checker may see it: a copy, true at the moment it was asked for.
+//! Plain values throughout, so that an exporter can spell it as it likes.
 
 use std::sync::Arc;
+
+use quantumqtt_wire::QoS;
 
 use crate::command::Origin;
 use crate::effect::Subscription;
 use crate::machine::Machine;
 use crate::session::Session;
+use crate::will::StoredWill;
 use crate::window::Stage;
 
 /// Where an exchange with a subscriber stands.
@@ -48,16 +52,56 @@ pub struct SessionView {
     pub expires_at_ms: Option<u64>,
     /// When its will goes out, if it is away and has one that waits.
     pub will_due_ms: Option<u64>,
+    /// When its latest connection was lost, if it is away.
+    pub detached_at_ms: Option<u64>,
     /// Whether it holds a will.
     pub has_will: bool,
+    /// The will it holds; its payload is its own business.
+    pub will: Option<WillView>,
     /// Its subscriptions, by filter.
     pub subscriptions: Vec<Subscription>,
     /// Packet ids of unfinished exchanges in the order in which they would be repeated.
     pub in_flight: Vec<(u16, ExchangeStage)>,
+    /// How many exchanges its latest connection takes at once.
+    pub window_maximum: u16,
     /// Offsets of the messages that wait behind the window, oldest first.
     pub waiting: Vec<u64>,
+    /// Their weight in bytes, as it counts against the bound.
+    pub waiting_bytes: u64,
+    /// Filters of subscriptions whose retained messages have not all been sent, in their order.
+    pub replays: Vec<Arc<str>>,
     /// Packet ids of its own `QoS` 2 publishes that wait for their PUBREL.
     pub received: Vec<u16>,
+}
+
+/// A will as far as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WillView {
+    /// Where it will be published.
+    pub topic: Box<str>,
+    /// At which `QoS`.
+    pub qos: QoS,
+    /// Whether it is retained.
+    pub retain: bool,
+    /// How long the session may be gone before it is published.
+    pub delay_s: u32,
+    /// Its message expiry.
+    pub expiry_s: Option<u32>,
+    /// How large its payload is.
+    pub payload_bytes: usize,
+}
+
+impl From<&StoredWill> for WillView {
+    fn from(will: &StoredWill) -> Self {
+        Self {
+            topic: will.topic.clone(),
+            qos: will.qos,
+            retain: will.retain,
+            delay_s: will.delay_s,
+            expiry_s: will.expiry_s,
+            payload_bytes: will.payload.len(),
+        }
+    }
 }
 
 /// A will that waits for its delay.
@@ -89,7 +133,7 @@ impl Machine {
     }
 
     /// The stored session of a client.
-    pub fn session(&self, client_id: &str) -> Option<SessionView> {
+    pub fn session_view(&self, client_id: &str) -> Option<SessionView> {
         self.sessions.key_of(client_id).and_then(|key| self.sessions.get(key)).map(view_of)
     }
 
@@ -110,10 +154,15 @@ fn view_of(session: &Session) -> SessionView {
         expiry_s: session.expiry_s,
         expires_at_ms: session.expires_at_ms,
         will_due_ms: session.will_due_ms,
+        detached_at_ms: session.detached_at_ms,
         has_will: session.will.is_some(),
-        subscriptions: session.subscriptions.values().cloned().collect(),
+        will: session.will.as_ref().map(WillView::from),
+        subscriptions: session.subscriptions.iter().cloned().collect(),
         in_flight: exchanges.map(|found| (found.packet_id, (&found.stage).into())).collect(),
         waiting: session.backlog.iter().map(|delivery| delivery.message.offset).collect(),
+        window_maximum: session.window.maximum(),
+        waiting_bytes: session.backlog.weight_bytes(),
+        replays: session.replays.iter().map(|replay| replay.filter.clone()).collect(),
         received: session.received.keys().copied().collect(),
     }
 }

@@ -46,6 +46,19 @@ impl StoredWill {
             expiry_s: will.expiry_s,
         }
     }
+
+    /// The will as it came.
+    pub(crate) fn as_command(&self) -> Will<'_> {
+        Will {
+            topic: &self.topic,
+            properties: &self.properties,
+            payload: &self.payload,
+            qos: self.qos,
+            retain: self.retain,
+            delay_s: self.delay_s,
+            expiry_s: self.expiry_s,
+        }
+    }
 }
 
 /// A will whose time has come, with the names its record carries.

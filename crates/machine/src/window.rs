@@ -21,6 +21,7 @@
 //! Absent on purpose: timers. Nothing is ever repeated within one connection.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::backlog::Delivery;
 
@@ -84,6 +85,27 @@ impl Window {
             maximum: 0,
             open_count: 0,
         }
+    }
+
+    /// A window as it was stored: exchanges in the order in which they would be repeated. `None`
+    /// if no window can ever have been like that.
+    pub(crate) fn restore(next_id: u16, maximum: u16, exchanges: Vec<Exchange>) -> Option<Self> {
+        let mut window = Self { next_id, maximum, ..Self::new() };
+        for exchange in exchanges {
+            let is_open = !matches!(exchange.stage, Stage::Unsent(_));
+            window.open_count += usize::from(is_open);
+            window.places.insert(exchange.packet_id, window.next_place);
+            window.exchanges.insert(window.next_place, exchange);
+            window.next_place += 1;
+        }
+        (next_id != 0 && window.is_sound()).then_some(window)
+    }
+
+    /// The first exchange behind a place, and its place; `None` begins at the first.
+    pub(crate) fn walk(&self, after: Option<u64>) -> Option<(u64, &Exchange)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut ahead = self.exchanges.range((from, Bound::Unbounded));
+        ahead.next().map(|(place, exchange)| (*place, exchange))
     }
 
     /// Exchanges that are not finished.

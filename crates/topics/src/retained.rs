@@ -90,6 +90,12 @@ impl<V> RetainedIndex<V> {
         self.messages.iter().map(|(topic, message)| (&**topic, message))
     }
 
+    /// The first message within a lower bound, by the bytes of topics: for walks that pause.
+    pub fn first_from(&self, from: Bound<&str>) -> Option<(&str, &V)> {
+        let mut ahead = self.messages.range::<str, _>((from, Bound::Unbounded));
+        ahead.next().map(|(topic, message)| (&**topic, message))
+    }
+
     /// How many topics have a message.
     pub fn len(&self) -> usize {
         self.messages.len()
@@ -294,6 +300,8 @@ mod tests {
         assert_eq!(index.clear("a/b"), Some(vec![2; 4]));
         assert_eq!((index.len(), index.bytes(), index.get("a/b")), (1, 2, None));
         assert_eq!(index.iter().collect::<Vec<_>>(), [("a", &vec![3])]);
+        assert_eq!(index.first_from(Bound::Unbounded), Some(("a", &vec![3])));
+        assert_eq!(index.first_from(Bound::Excluded("a")), None);
         index.clear("a");
         assert_eq!((index.is_empty(), index.bytes()), (true, 0));
     }

@@ -61,7 +61,8 @@ class SessionView:
     """One stored session at the moment it was looked at.
 
     `in_flight` holds packet ids in the order in which they would be repeated, `waiting` the offsets
-    of messages behind the window, `received` the packet ids of the client's own QoS 2 publishes.
+    of messages behind the window, `replays` the filters whose retained messages have not all been
+    sent, `received` the packet ids of the client's own QoS 2 publishes.
     """
 
     client_id: str
@@ -76,6 +77,7 @@ class SessionView:
     subscriptions: tuple[Subscription, ...]
     in_flight: tuple[tuple[int, ExchangeStage], ...]
     waiting: tuple[int, ...]
+    replays: tuple[str, ...]
     received: tuple[int, ...]
 
 
@@ -180,6 +182,27 @@ class Crank:
     def statistics(self) -> Mapping[str, int]:
         """Sizes of the state."""
         return self._machine.statistics()
+
+    def begin_checkpoint(self, index: int) -> None:
+        """Begin handing out the state as it is now; one that was being handed out is given up."""
+        self._machine.begin_checkpoint(index)
+
+    def next_chunk(self, bytes_max: int) -> bytes | None:
+        """Take the next chunk of at most that many bytes; None after the last."""
+        return self._machine.next_chunk(bytes_max)
+
+    @classmethod
+    def restore(cls, chunks: Sequence[bytes]) -> "Crank":
+        """Make a machine that goes on where the checkpoint was begun.
+
+        Raises:
+            ValueError: The chunks are damaged, incomplete or of another release; names the place.
+        """
+        machine = _core.restore_machine(chunks)
+        crank = cls.__new__(cls)
+        crank._partition = machine.partition()
+        crank._machine = machine
+        return crank
 
     def client_ids(self) -> Sequence[str]:
         """All clients with a stored session, in order."""

@@ -193,6 +193,7 @@ pub(super) fn session_fields<'py>(
         subscriptions: subscriptions(py, &session.subscriptions)?,
         in_flight: PyTuple::new(py, in_flight)?,
         waiting: PyTuple::new(py, &session.waiting)?,
+        replays: PyTuple::new(py, session.replays.iter().map(|filter| &**filter))?,
         received: PyTuple::new(py, &session.received)?,
     ))
 }

@@ -20,7 +20,7 @@ const FILTERS: [&str; 6] = ["t", "#", "t/+", "$share/g/t", "$share/g/#", "will"]
 
 /// What a client might do next; epochs are filled in from what it was last told, mostly.
 #[derive(Debug, Clone)]
-enum Step {
+pub(crate) enum Step {
     Open {
         client: usize,
         clean_start: bool,
@@ -123,7 +123,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn limits() -> impl Strategy<Value = Limits> {
+pub(crate) fn limits() -> impl Strategy<Value = Limits> {
     let overflow = prop_oneof![
         Just(Overflow::ExpireSession),
         Just(Overflow::DropOldest),
@@ -143,7 +143,7 @@ fn limits() -> impl Strategy<Value = Limits> {
 }
 
 /// A log with its times, made by clients that believe what they are told.
-type Log = Vec<(Command<'static>, u64)>;
+pub(crate) type Log = Vec<(Command<'static>, u64)>;
 
 struct Clients {
     links: [Link; CLIENTS.len()],
@@ -210,7 +210,7 @@ impl Clients {
 }
 
 /// Plays the steps one command per entry; returns the log and what each command did.
-fn play(limits: Limits, steps: &[(Step, u64)]) -> (Log, Vec<Vec<Effect>>, Machine) {
+pub(crate) fn play(limits: Limits, steps: &[(Step, u64)]) -> (Log, Vec<Vec<Effect>>, Machine) {
     let mut rig = Rig::with_limits(limits);
     let mut clients = Clients::new();
     let mut log = Vec::new();
@@ -227,7 +227,7 @@ fn play(limits: Limits, steps: &[(Step, u64)]) -> (Log, Vec<Vec<Effect>>, Machin
     (log, results, rig.machine)
 }
 
-fn steps() -> impl Strategy<Value = Vec<(Step, u64)>> {
+pub(crate) fn steps() -> impl Strategy<Value = Vec<(Step, u64)>> {
     let later_ms = prop_oneof![4 => Just(0_u64), 1 => 1..4_000_u64];
     proptest::collection::vec((step(), later_ms), 1..80)
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in tests but not in their bench")]
 
+mod checkpoint;
 mod delivery;
 mod determinism;
 mod entries;

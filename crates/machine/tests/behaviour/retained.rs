@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use quantumqtt_machine::{Command, Limits, Publish, RetainHandling, SubscriptionOptions};
+use quantumqtt_machine::{
+    AckKind, Command, Limits, OpenSession, Publish, RetainHandling, SubscriptionOptions,
+};
 use quantumqtt_topics::Filter;
 use quantumqtt_wire::QoS;
 
-use crate::rig::{Rig, only, publishing};
+use crate::rig::{Rig, only, opening, publishing};
 
 fn retained<'a>(topic: &'a str, payload: &'a str) -> Publish<'a> {
     Publish { retain: true, ..publishing(9, QoS::AtLeastOnce, topic, payload) }
@@ -149,4 +151,103 @@ proptest! {
         let found = rig.run(link.subscribe(&filter, options));
         prop_assert_eq!(only(&found, "publish"), expected);
     }
+}
+
+fn house_of(count: u16, window_max: u16) -> Rig {
+    let limits = Limits { window_max, queue_count_max: 3, ..Limits::default() };
+    let mut rig = Rig::with_limits(limits);
+    for number in 0..count {
+        retain(&mut rig, &format!("t/{number:03}"), "x");
+    }
+    rig
+}
+
+// req: RET-03
+#[test]
+fn more_than_window_and_backlog_hold_come_as_the_window_drains() {
+    let mut rig = house_of(100, 4);
+    let link = rig.connect("a");
+    let mut received = rig.run(link.subscribe("#", options(RetainHandling::Send)));
+    assert_eq!(only(&received, "publish").len(), 4, "no more than the window takes");
+    for packet_id in 1..=100 {
+        received.extend(rig.run(link.ack(AckKind::PubAck, packet_id)));
+    }
+    let expected: Vec<String> =
+        (0..100).map(|n| format!("publish c1 #{} t/{n:03}=x q1 retain", n + 1)).collect();
+    assert_eq!(only(&received, "publish"), expected);
+    assert_eq!(only(&received, "ended").len(), 0);
+    let statistics = rig.machine.statistics();
+    assert_eq!((statistics.queued, statistics.in_flight), (0, 0));
+}
+
+#[test]
+fn what_is_live_does_not_wait_behind_what_is_old_and_nothing_comes_twice() {
+    let mut rig = house_of(4, 2);
+    let link = rig.connect("a");
+    let first = rig.run(link.subscribe("t/#", options(RetainHandling::Send)));
+    assert_eq!(only(&first, "publish").len(), 2);
+    retain(&mut rig, "t/003", "newer");
+    rig.run(Command::Publish(retained("t/9", "later")));
+    retain(&mut rig, "t/000", "");
+    let mut lines = Vec::new();
+    for packet_id in 1..=6 {
+        lines.extend(rig.run(link.ack(AckKind::PubAck, packet_id)));
+    }
+    assert_eq!(
+        lines,
+        [
+            "publish c1 #3 t/003=newer q1",
+            "publish c1 #4 t/9=later q1",
+            "publish c1 #5 t/000= q1",
+            "publish c1 #6 t/002=x q1 retain",
+        ]
+    );
+}
+
+#[test]
+fn a_replay_goes_on_with_the_next_connection_and_ends_with_its_subscription() {
+    let mut rig = house_of(6, 2);
+    let link = rig.connect("a");
+    rig.run(link.subscribe("t/#", options(RetainHandling::Send)));
+    rig.run(link.ack(AckKind::PubAck, 1));
+    rig.lose(link);
+    let view = rig.machine.session_view("a").unwrap();
+    assert_eq!(view.replays, ["t/#".into()]);
+    let (link, lines) = rig.open(opening("a"));
+    let repeated = ["publish c2 #2 t/001=x q1 dup retain", "publish c2 #3 t/002=x q1 dup retain"];
+    assert_eq!(only(&lines, "publish"), repeated);
+    assert_eq!(rig.run(link.ack(AckKind::PubAck, 2)), ["publish c2 #4 t/003=x q1 retain"]);
+    rig.run(link.unsubscribe(&["t/#"]));
+    assert_eq!(rig.run(link.ack(AckKind::PubAck, 3)), [""; 0]);
+    assert_eq!(rig.machine.session_view("a").unwrap().replays, []);
+    assert_eq!(rig.machine.check_invariants(), Ok(()));
+}
+
+#[test]
+fn subscribing_again_begins_again_only_if_asked_to() {
+    let mut rig = house_of(4, 2);
+    let link = rig.connect("a");
+    rig.run(link.subscribe("t/#", options(RetainHandling::Send)));
+    for (handling, next) in [(RetainHandling::SendIfNew, "t/002"), (RetainHandling::Send, "t/000")]
+    {
+        assert_eq!(only(&rig.run(link.subscribe("t/#", options(handling))), "publish").len(), 0);
+        let packet_id = if next == "t/002" { 1 } else { 2 };
+        let lines = rig.run(link.ack(AckKind::PubAck, packet_id));
+        assert_eq!(lines, [format!("publish c1 #{} {next}=x q1 retain", packet_id + 2)]);
+    }
+}
+
+#[test]
+fn what_a_client_cannot_take_holds_up_no_replay() {
+    let mut rig = Rig::with_limits(Limits { window_max: 1, ..Limits::default() });
+    retain(&mut rig, "a", "short");
+    retain(&mut rig, "b", &"long".repeat(100));
+    retain(&mut rig, "c", "short");
+    let (link, _) = rig.open(OpenSession { maximum_packet_bytes: 40, ..opening("x") });
+    rig.run(link.subscribe("#", options(RetainHandling::Send)));
+    let lines = rig.run(link.ack(AckKind::PubAck, 1));
+    assert_eq!(lines, ["publish c1 #3 c=short q1 retain"]);
+    assert_eq!(rig.machine.statistics().counters.oversized_dropped, 1);
+    rig.run(link.ack(AckKind::PubAck, 3));
+    assert_eq!(rig.machine.statistics().in_flight, 0, "its packet id was given back");
 }
