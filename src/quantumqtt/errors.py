@@ -20,7 +20,8 @@ The tree::
     │  ├─ SessionLost               the peer forgot the session a delivery depended on
     │  └─ ResponseTimeout           a request was sent and not answered in time
     ├─ StorageError                 a file cannot be read or written
-    │  └─ CorruptStore              it holds what nobody wrote
+    │  ├─ CorruptStore              it holds what nobody wrote
+    │  └─ CorruptLog                the broker's log is damaged where it was acknowledged
     ├─ ClientClosed                 the client was closed before this was done
     │  └─ StillStored               and its store keeps it for the next one
     └─ InternalError                our bug; never caught inside
@@ -163,6 +164,10 @@ class StorageError(QuantuMQTTError):
 
 class CorruptStore(StorageError):
     """A file holds what nobody wrote; nothing in it is guessed."""
+
+
+class CorruptLog(StorageError):
+    """The log is damaged where it was durable, or holds what this build cannot apply."""
 
 
 class ClientClosed(QuantuMQTTError):

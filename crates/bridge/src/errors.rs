@@ -4,16 +4,19 @@
 
 use pyo3::PyErr;
 use pyo3::exceptions::PyValueError;
+use quantumqtt_journal::JournalError;
 use quantumqtt_load::LoadError;
 use quantumqtt_machine::{ApplyError, EntryError, RestoreError};
-use quantumqtt_node::StartError;
+use quantumqtt_node::{LogError, StartError};
 use quantumqtt_topics::{FilterError, TableError, TopicError};
 use quantumqtt_wire::{DecodeError, EncodeError};
 
 pyo3::import_exception!(quantumqtt.errors, ConfigError);
+pyo3::import_exception!(quantumqtt.errors, CorruptLog);
 pyo3::import_exception!(quantumqtt.errors, InternalError);
 pyo3::import_exception!(quantumqtt.errors, LocalProtocolError);
 pyo3::import_exception!(quantumqtt.errors, RemoteProtocolError);
+pyo3::import_exception!(quantumqtt.errors, StorageError);
 pyo3::import_exception!(quantumqtt.errors, TransportError);
 
 /// The message of an error and of everything that caused it.
@@ -33,6 +36,7 @@ pub(crate) fn from_start(error: &StartError) -> PyErr {
     let said = words(error);
     match error {
         StartError::Config(_) => ConfigError::new_err((said,)),
+        StartError::Log(error) => from_log(error, said),
         StartError::Bell(_) => {
             let hint = "raise the limit of open files (ulimit -n)";
             TransportError::new_err((said, hint))
@@ -48,6 +52,31 @@ pub(crate) fn from_start(error: &StartError) -> PyErr {
             let hint = "raise the limit of open files (ulimit -n) or start fewer shards";
             TransportError::new_err((said, hint))
         }
+    }
+}
+
+/// What the operator can repair is a configuration that does not fit; the rest broke by itself.
+fn from_log(error: &LogError, said: String) -> PyErr {
+    let hint = error.hint();
+    match error {
+        LogError::Directory { .. }
+        | LogError::KeyMissing { .. }
+        | LogError::Key(_)
+        | LogError::Journal(
+            JournalError::Option { .. }
+            | JournalError::Locked { .. }
+            | JournalError::ForeignNode { .. }
+            | JournalError::WrongKey { .. }
+            | JournalError::NewerFormat { .. }
+            | JournalError::Key(_),
+        ) => ConfigError::new_err((said, hint)),
+        LogError::Journal(
+            JournalError::Disk { .. } | JournalError::Group { .. } | JournalError::Stopped,
+        ) => StorageError::new_err((said, hint)),
+        LogError::Journal(JournalError::Damaged(_) | JournalError::Checkpoint { .. })
+        | LogError::Quarantined(_)
+        | LogError::Restore(_)
+        | LogError::Replay(_) => CorruptLog::new_err((said, hint)),
     }
 }
 

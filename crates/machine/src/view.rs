@@ -137,6 +137,12 @@ impl Machine {
         self.sessions.key_of(client_id).and_then(|key| self.sessions.get(key)).map(view_of)
     }
 
+    /// Client id and epoch of every session that is attached to a connection, in order.
+    pub fn attached_sessions(&self) -> impl Iterator<Item = (&str, u64)> {
+        let attached = self.sessions.by_client_id().filter(|session| session.is_attached());
+        attached.map(|session| (&*session.client_id, session.epoch))
+    }
+
     /// The ids of all clients with a stored session, in order.
     pub fn client_ids(&self) -> impl Iterator<Item = &str> {
         self.sessions.by_client_id().map(|session| &*session.client_id)

@@ -20,5 +20,9 @@ pub(crate) const RUN_BYTES_MAX: usize = 32 * 1024;
 pub(crate) const V31_CLIENT_ID_CHARS: std::ops::RangeInclusive<usize> = 1..=23;
 /// Good credentials that are remembered, over all users; 32 bytes and a little each.
 pub(crate) const VERDICTS_MAX: usize = 131_072;
+/// Under `group`, as many bytes are written at once at the latest (LOG-13).
+pub(crate) const GROUP_SYNC_BYTES: u64 = 64 * 1024;
+/// Where the journal keeps its segments, inside the data directory.
+pub(crate) const WAL_FOLDER: &str = "wal";
 /// Partitions until forwarding between partitions exists.
 pub(crate) const PARTITIONS_MAX: u32 = 1;

@@ -19,6 +19,7 @@ use crate::config::{ConfigError, NodeConfig};
 use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
 use crate::log::Log;
+use crate::open_log::{self, Beginning, LogError, Opened};
 use crate::partition::Partition;
 use crate::pressure::Pressure;
 use crate::registry::Registry;
@@ -42,6 +43,9 @@ pub enum StartError {
     /// The kernel said no.
     #[error(transparent)]
     Reactor(#[from] quantumqtt_reactor::Error),
+    /// The log cannot be opened.
+    #[error(transparent)]
+    Log(#[from] LogError),
     /// No descriptor for the event bell.
     #[error("cannot make an eventfd")]
     Bell(#[source] std::io::Error),
@@ -69,6 +73,14 @@ impl Node {
         config.validate()?;
         let clock = Clock::start();
         let limits = config.limits;
+        let (partition, log, bell) = match &config.log {
+            None => (memory_partition(beginning(config, clock)), None, None),
+            Some(log) => {
+                let Opened { partition, view, bell } =
+                    open_log::open(log, &beginning(config, clock))?;
+                (partition, Some(view), Some(bell))
+            }
+        };
         let shared = Arc::new(Shared {
             node_id: config.node_id,
             started_ms: clock.now_ms(),
@@ -81,7 +93,7 @@ impl Node {
             events: EventQueue::new(limits.event_queue_count_max).map_err(StartError::Bell)?,
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
             pressure: Pressure::new(limits.log_pending_bytes_max),
-            is_durable: false,
+            log,
             stored_subscriptions: AtomicU64::new(0),
         });
         let spec = ReactorSpec {
@@ -99,8 +111,14 @@ impl Node {
             allow_passwords: config.listeners.iter().map(|door| door.allow_passwords).collect(),
             ask_python: config.ask_admission,
         };
+        for client_id in partition.machine().client_ids() {
+            shared.registry.set_stored(client_id, true);
+        }
+        let stored = partition.machine().statistics().subscriptions;
+        shared.stored_subscriptions.store(stored, Ordering::Release);
+        let mut partition = Some(partition);
         let make = |shard| {
-            let partition = (shard == PARTITION_OWNER).then(|| new_partition(config));
+            let partition = partition.take_if(|_| shard == PARTITION_OWNER);
             let router = Router::new(Arc::clone(&shared.index), config.rules.clone());
             let rights = Rights::new(config.rules.clone());
             let (shared, doors) = (Arc::clone(&shared), doors.clone());
@@ -108,6 +126,11 @@ impl Node {
         };
         let on_failure = failure_event(&shared, clock);
         let reactor = Reactor::start(&spec, make, &on_failure)?;
+        if let Some(bell) = bell {
+            bell.hand_to(reactor.poster());
+            // Whatever the disk did between the last look and now.
+            reactor.post(PARTITION_OWNER, Mail::LogMoved);
+        }
         let policies = AtomicU64::new(0);
         Ok(Self { reactor, shared, clock, shards: config.shards, policies })
     }
@@ -164,6 +187,7 @@ impl Node {
             subscriptions: self.shared.index.len(),
             events_merged_total: self.shared.events.merged(),
             shards: self.shards,
+            log: self.shared.log.as_ref().map(|log| log.statistics(self.shared.pressure.bytes())),
             ..Statistics::default()
         };
         for cells in &self.shared.cells {
@@ -187,20 +211,27 @@ fn listener_spec(listener: &crate::config::ListenerConfig) -> ListenerSpec {
     ListenerSpec { host: listener.host.clone(), port: listener.port }
 }
 
-fn new_partition(config: &NodeConfig) -> Partition {
-    let limits = MachineLimits {
-        queue_count_max: config.limits.offline_count_max,
-        queue_bytes_max: config.limits.offline_bytes_max,
-        subscriptions_max: config.limits.subscriptions_max,
-        ..MachineLimits::default()
-    };
-    let header = EntryHeader {
-        partition: PARTITION,
-        tenant: DEFAULT_TENANT,
-        routing_epoch: 1,
-        leader: config.node_id,
-        ..EntryHeader::default()
-    };
+fn beginning(config: &NodeConfig, clock: Clock) -> Beginning {
+    Beginning {
+        limits: MachineLimits {
+            queue_count_max: config.limits.offline_count_max,
+            queue_bytes_max: config.limits.offline_bytes_max,
+            subscriptions_max: config.limits.subscriptions_max,
+            ..MachineLimits::default()
+        },
+        header: EntryHeader {
+            partition: PARTITION,
+            tenant: DEFAULT_TENANT,
+            routing_epoch: 1,
+            leader: config.node_id,
+            ..EntryHeader::default()
+        },
+        owner: PARTITION_OWNER,
+        now_ms: clock.now_ms(),
+    }
+}
+
+fn memory_partition(Beginning { header, limits, .. }: Beginning) -> Partition {
     Partition::new(Machine::new(PARTITION, limits), header, Log::Memory(VecDeque::new()))
 }
 

@@ -52,8 +52,9 @@ impl Partition {
         &self.machine
     }
 
-    pub(crate) fn log(&self) -> &Log {
-        &self.log
+    /// State and log, for a checkpoint of one under the other.
+    pub(crate) fn parts(&mut self) -> (&mut Machine, &mut Log) {
+        (&mut self.machine, &mut self.log)
     }
 
     /// Put what a shard gathered into the log; the number of its bytes.
@@ -67,7 +68,7 @@ impl Partition {
         self.header.now_ms = now_ms.max(self.header.now_ms);
         let entry = builder.finish(&self.header);
         let bytes = entry.len();
-        self.log.propose(entry)?;
+        self.log.propose(entry);
         Ok(bytes)
     }
 
@@ -82,6 +83,11 @@ impl Partition {
         self.own = own;
         self.tick_is_proposed = true;
         proposed
+    }
+
+    /// Whether everything proposed is committed, and applied as far as it was handed out.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        self.log.durable().is_none_or(|log| log.is_settled())
     }
 
     /// When time must pass in the machine; None while that is already under way.
@@ -104,6 +110,7 @@ impl Partition {
         };
         let bytes = entry.len();
         let commands = self.apply(entry, effects)?;
+        self.log.applied();
         Ok(Some(Applied { commands, bytes }))
     }
 

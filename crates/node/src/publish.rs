@@ -78,7 +78,7 @@ impl ShardService {
     ///
     /// Nor may anything of this client still wait for its commit, or it would be overtaken.
     fn may_skip_the_log(&self, connection: &Connection, publish: &Publish<'_>) -> bool {
-        !self.shared.is_durable
+        self.shared.log.is_none()
             && !publish.retain
             && !connection.is_stored()
             && connection.proposed == 0

@@ -25,6 +25,7 @@ use crate::connection::{Connection, Session, State};
 use crate::deliver::Encoder;
 use crate::events::{EventKind, EventQueue};
 use crate::index::{Index, Router};
+use crate::log_view::LogView;
 use crate::outbound::{self, Outbound, Sent};
 use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{Partition, PartitionError};
@@ -49,8 +50,8 @@ pub(crate) struct Shared {
     pub(crate) events: EventQueue,
     pub(crate) cells: Vec<ShardCells>,
     pub(crate) pressure: Pressure,
-    /// Whether an acknowledgement says that something is on disk.
-    pub(crate) is_durable: bool,
+    /// The log that acknowledgements wait for; None under durability `memory`.
+    pub(crate) log: Option<Arc<LogView>>,
     /// Subscriptions the machine routes to; with none, a committed publish reaches nobody there.
     pub(crate) stored_subscriptions: AtomicU64,
 }
@@ -71,6 +72,8 @@ pub(crate) enum Mail {
     Policy(Arc<Policy>),
     /// To a partition's owner: a shard lives by these rules now.
     PolicyTaken { generation: u64 },
+    /// Something in the log has become durable, or it has failed; the end of the turn looks.
+    LogMoved,
     /// The log has caught up: publishers that were held may go on.
     LogHasRoom,
     /// A retained QoS 0 publish is committed.
@@ -562,6 +565,7 @@ impl Service for ShardService {
                     go_on(turn, connection, then);
                 }
             }
+            Mail::LogMoved => {}
             Mail::LogHasRoom => {
                 for id in std::mem::take(&mut self.held) {
                     if let Some(connection) = connections.get_mut(id) {

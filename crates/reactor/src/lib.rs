@@ -39,7 +39,7 @@ pub use error::Error;
 pub use limits::Limits;
 pub use listener::{BoundListener, ListenerSpec};
 pub use outlet::{Outlet, OutletGuard, Overflow};
-pub use reactor::{Reactor, ReactorSpec, SHARDS_MAX, Totals};
+pub use reactor::{Poster, Reactor, ReactorSpec, SHARDS_MAX, Totals};
 pub use ring::{BufferPool, Ring};
 pub use service::{Accepted, CloseCause, Consumed, Deadline, Service, Then, Turn};
 pub use thread::OnFailure;

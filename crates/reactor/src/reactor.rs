@@ -170,6 +170,11 @@ impl<S: Service> Reactor<S> {
         self.send(shard, Envelope::Mail(mail));
     }
 
+    /// Who may tell shards something when this reactor is out of sight.
+    pub fn poster(&self) -> Poster<S::Mail> {
+        Poster { mailboxes: Arc::clone(&self.mailboxes) }
+    }
+
     fn send(&self, shard: u16, envelope: Envelope<S::Mail>) {
         let mut mailboxes = Mailboxes::new(Arc::clone(&self.mailboxes));
         mailboxes.post(shard, envelope);
@@ -213,6 +218,26 @@ impl<S: Service> Reactor<S> {
             totals.turns += shard.turns.load(Ordering::Relaxed);
         }
         totals
+    }
+}
+
+/// A way to the shards' inboxes from any thread.
+pub struct Poster<M> {
+    mailboxes: Arc<[Mailbox<M>]>,
+}
+
+impl<M> Poster<M> {
+    /// Tell a shard something from outside.
+    pub fn post(&self, shard: u16, mail: M) {
+        let mut mailboxes = Mailboxes::new(Arc::clone(&self.mailboxes));
+        mailboxes.post(shard, Envelope::Mail(mail));
+        mailboxes.ring_posted();
+    }
+}
+
+impl<M> std::fmt::Debug for Poster<M> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Poster").finish_non_exhaustive()
     }
 }
 

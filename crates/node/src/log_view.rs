@@ -1,0 +1,58 @@
+//! What anybody may know of the log without asking the shard that owns it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use quantumqtt_journal::Journal;
+
+use crate::statistics::LogStatistics;
+
+/// Written by the partition's owner, read by all.
+pub(crate) struct LogView {
+    journal: Arc<Journal>,
+    pub(crate) is_full: AtomicBool,
+    pub(crate) applied_index: AtomicU64,
+    pub(crate) checkpoint_index: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+}
+
+impl LogView {
+    pub(crate) fn new(journal: Arc<Journal>) -> Self {
+        Self {
+            journal,
+            is_full: AtomicBool::new(false),
+            applied_index: AtomicU64::new(0),
+            checkpoint_index: AtomicU64::new(0),
+            checkpoints: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether the disk has no room: nothing new is taken until it has.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn statistics(&self, pending_bytes: u64) -> LogStatistics {
+        let counted = self.journal.statistics();
+        let failure = self.journal.failure();
+        let (state, reason) = match failure {
+            Some(failure) => ("failed", Some(failure.to_string())),
+            None if self.journal.is_full() => {
+                ("full", Some("the disk has no room for another segment".to_owned()))
+            }
+            None => ("ok", None),
+        };
+        LogStatistics {
+            state,
+            reason,
+            pending_bytes,
+            written_bytes_total: counted.bytes,
+            syncs_total: counted.syncs,
+            sync_ns_total: counted.sync_us * 1000,
+            segments: counted.segments_opened.saturating_sub(counted.segments_retired),
+            applied_index: self.applied_index.load(Ordering::Relaxed),
+            checkpoint_index: self.checkpoint_index.load(Ordering::Relaxed),
+            checkpoints_total: self.checkpoints.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Opening a node's log: keys, journal, the state it leads to, and the first entries of this life.
+//!
+//! Before anybody connects: everything the log holds is applied, what it comes to is thrown away
+//! (whoever was to be answered is gone), and what only the end of the last life makes true is
+//! committed: limits that were changed in the configuration, and the loss of every connection that
+//! was open. All of it waits for the disk here, so a broker that says `ready` has its state whole.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::{Condvar, Mutex};
+use quantumqtt_journal::{
+    Damage, Durability, FileDisk, Group, GroupOptions, GroupSpec, Journal, JournalError,
+    JournalOptions, KeyError, LocalKeyFile, Members, RecoveredGroup, WakeToken,
+};
+use quantumqtt_machine::{
+    Command, ConnectionLost, Effect, EntryBuilder, EntryHeader, Limits, Machine, RestoreError,
+};
+use quantumqtt_reactor::Poster;
+
+use crate::config::LogConfig;
+use crate::limits::{GROUP_SYNC_BYTES, WAL_FOLDER};
+use crate::log::{DurableLog, Log};
+use crate::log_view::LogView;
+use crate::partition::{Partition, PartitionError};
+use crate::shard::Mail;
+
+/// The one partition's group. Ids are never used again, so that a stale message finds nobody.
+const GROUP: u64 = 1;
+/// Which of the node's record keys protect it: the default tenant's.
+const KEY_DOMAIN: u32 = 0;
+
+/// A node's log cannot be opened. Nothing was overwritten.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The directory cannot be used.
+    #[error("data directory {path} cannot be used")]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// There is a log, but no key to read it with.
+    #[error("key file {path} is missing, and the log in {directory} was written under it")]
+    KeyMissing {
+        /// Where the key was looked for.
+        path: PathBuf,
+        /// The directory with the log.
+        directory: PathBuf,
+    },
+    /// The key file cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The journal says no.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// Something that was acknowledged is damaged.
+    #[error("the log is damaged where it was durable: {0}")]
+    Quarantined(Damage),
+    /// The checkpoint's bytes are whole, but they are no state.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The log holds what this build cannot apply.
+    #[error("{0}")]
+    Replay(String),
+}
+
+impl LogError {
+    /// How to go on.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Directory { .. } => "name another one with --data, or mend its permissions",
+            Self::KeyMissing { .. } => {
+                "put the key file back where it was; without it the log cannot be read"
+            }
+            Self::Key(_) => "the key file must be a plain file of this user with mode 0600",
+            Self::Journal(error) => error.hint(),
+            Self::Quarantined(_) => {
+                "nothing was overwritten: copy the directory away, then restore a backup"
+            }
+            Self::Restore(_) | Self::Replay(_) => {
+                "start the version that wrote the log, or a later one; if it was this one, please \
+                 report it"
+            }
+        }
+    }
+}
+
+impl From<PartitionError> for LogError {
+    fn from(error: PartitionError) -> Self {
+        Self::Replay(error.to_string())
+    }
+}
+
+/// What the journal's writer rings: at first whoever opens the log, then the shards.
+#[derive(Default)]
+pub(crate) struct Bell {
+    shards: OnceLock<Poster<Mail>>,
+    has_rung: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// From now on shards are rung.
+    pub(crate) fn hand_to(&self, shards: Poster<Mail>) {
+        // Whoever hands it over twice has two reactors; the first keeps it.
+        let _ = self.shards.set(shards);
+    }
+
+    fn ring(&self, token: WakeToken) {
+        if let Some(shards) = self.shards.get() {
+            shards.post(token as u16, Mail::LogMoved);
+        } else {
+            *self.has_rung.lock() = true;
+            self.rung.notify_all();
+        }
+    }
+
+    fn wait(&self) {
+        let mut has_rung = self.has_rung.lock();
+        while !std::mem::take(&mut *has_rung) {
+            self.rung.wait(&mut has_rung);
+        }
+    }
+}
+
+/// A log that was opened, and the partition on it.
+pub(crate) struct Opened {
+    pub(crate) partition: Partition,
+    pub(crate) view: Arc<LogView>,
+    pub(crate) bell: Arc<Bell>,
+}
+
+/// What opening needs to know of the partition.
+pub(crate) struct Beginning {
+    pub(crate) header: EntryHeader,
+    pub(crate) limits: Limits,
+    pub(crate) owner: u16,
+    pub(crate) now_ms: u64,
+}
+
+/// See the head of this file.
+pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, LogError> {
+    let unusable = |source| LogError::Directory { path: config.directory.clone(), source };
+    let disk = FileDisk::new(&config.directory).map_err(unusable)?;
+    let keys = open_keys(config)?;
+    let mut options = JournalOptions::new(u64::from(beginning.header.leader));
+    options.segment_bytes = config.segment_bytes;
+    if let Some(delay) = config.group_delay {
+        let delay_ms = delay.as_millis().try_into().unwrap_or(u64::MAX);
+        options.durability = Durability::Group { delay_ms, bytes: GROUP_SYNC_BYTES };
+    }
+    let bell = Arc::new(Bell::default());
+    let wake = {
+        let bell = Arc::clone(&bell);
+        Arc::new(move |token| bell.ring(token))
+    };
+    let (journal, groups) = Journal::open(Arc::new(disk), options, &keys, wake)?;
+    let recovered = match groups.into_iter().find(|group| group.id() == GROUP) {
+        Some(recovered) => recovered,
+        None => make_group(&journal, beginning)?,
+    };
+    if let Some(damage) = recovered.quarantined() {
+        return Err(LogError::Quarantined(damage.clone()));
+    }
+    let journal = Arc::new(journal);
+    let view = Arc::new(LogView::new(Arc::clone(&journal)));
+    let machine = Machine::new(beginning.header.partition, Limits::default());
+    let group = Group::start(recovered, 0, GroupOptions::new(usize::from(beginning.owner)));
+    let log = DurableLog::new(journal, group, Arc::clone(&view));
+    let log = Log::Journal(Box::new(log));
+    let mut partition = Partition::new(machine, beginning.header, log);
+    settle(&mut partition, &bell)?;
+    begin_life(&mut partition, beginning)?;
+    settle(&mut partition, &bell)?;
+    Ok(Opened { partition, view, bell })
+}
+
+/// The node's keys. A log without its key must not be given a new one: nothing could read it.
+fn open_keys(config: &LogConfig) -> Result<LocalKeyFile, LogError> {
+    let has_key = fs::symlink_metadata(&config.key_file).is_ok();
+    let has_log = fs::read_dir(config.directory.join(WAL_FOLDER))
+        .is_ok_and(|mut files| files.next().is_some());
+    if has_log && !has_key {
+        let (path, directory) = (config.key_file.clone(), config.directory.clone());
+        return Err(LogError::KeyMissing { path, directory });
+    }
+    Ok(LocalKeyFile::open_or_create(&config.key_file)?)
+}
+
+fn make_group(journal: &Journal, beginning: &Beginning) -> Result<RecoveredGroup, LogError> {
+    let members = Members::voters(&[u64::from(beginning.header.leader)]);
+    let spec = GroupSpec { id: GROUP, members, key_domain: KEY_DOMAIN };
+    Ok(journal.create_group(&spec)?)
+}
+
+/// Apply all there is, waiting for the disk; what it comes to concerns nobody any more.
+fn settle(partition: &mut Partition, bell: &Bell) -> Result<(), LogError> {
+    let mut effects: Vec<Effect> = Vec::new();
+    loop {
+        partition.advance()?;
+        while partition.apply_next(&mut effects)?.is_some() {
+            effects.clear();
+        }
+        if partition.is_settled() {
+            return Ok(());
+        }
+        bell.wait();
+    }
+}
+
+/// Propose what the end of the last life and the configuration of this one make true.
+fn begin_life(partition: &mut Partition, beginning: &Beginning) -> Result<(), LogError> {
+    let machine = partition.machine();
+    let mut entries = vec![EntryBuilder::new()];
+    let mut push = |command: &Command<'_>| {
+        if entries.last().is_none_or(EntryBuilder::is_full) {
+            entries.push(EntryBuilder::new());
+        }
+        let Some(entry) = entries.last_mut() else { return };
+        let pushed = entry.push(command);
+        assert!(pushed.is_ok(), "a fresh entry takes any command: {pushed:?}");
+    };
+    // The first entry of a new log, too: limits are state, and defaults may change with releases.
+    if *machine.limits() != beginning.limits || machine.statistics().now_ms == 0 {
+        push(&Command::SetLimits(beginning.limits));
+    }
+    for (client_id, session_epoch) in machine.attached_sessions() {
+        push(&Command::ConnectionLost(ConnectionLost {
+            client_id,
+            session_epoch,
+            fire_will: true,
+            expiry_s: None,
+        }));
+    }
+    for mut entry in entries.into_iter().filter(|entry| !entry.is_empty()) {
+        partition.propose(&mut entry, beginning.now_ms)?;
+    }
+    Ok(())
+}
