@@ -1,0 +1,313 @@
+//! The log of a node: opening it, its watermark, its end.
+
+use std::any::Any;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use raft::eraftpb::Entry;
+
+use crate::body::GroupRow;
+use crate::crypto::EpochKeys;
+use crate::disk::Disk;
+use crate::error::{Damage, JournalError, Refusal};
+use crate::format::RecordKind;
+use crate::keys::KeyProvider;
+use crate::limits::{GROUPS_MAX, entry_bytes_max};
+use crate::members::Members;
+use crate::options::{Drive, JournalOptions};
+use crate::recovery::{Recovered, RecoverySummary, recover};
+use crate::segment::WAL_DIR;
+use crate::shared::{Lsn, Shared, Stager, Wake, WakeToken};
+use crate::shelf::Shelf;
+use crate::statistics::{Counters, Statistics};
+use crate::thread::Threads;
+use crate::writer::{Beginning, Writer};
+
+const LOCK_PATH: &str = "lock";
+
+/// A group that is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupSpec {
+    /// Its id, unique on all nodes and never used again.
+    pub id: u64,
+    /// Its first members; every node must make it with the same ones.
+    pub members: Members,
+    /// Which of the node's record keys protect it; tenants get domains of their own later.
+    pub key_domain: u32,
+}
+
+/// A group as the log left it, for `Group::start`.
+#[derive(Debug)]
+pub struct RecoveredGroup {
+    pub(crate) id: u64,
+    pub(crate) node_id: u64,
+    pub(crate) row: GroupRow,
+    pub(crate) entries: VecDeque<Entry>,
+    pub(crate) quarantined: Option<Damage>,
+    pub(crate) entry_bytes_max: usize,
+}
+
+impl RecoveredGroup {
+    /// Its id.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Why it takes no writes, if it does not: something below the durable watermark is damaged.
+    pub fn quarantined(&self) -> Option<&Damage> {
+        self.quarantined.as_ref()
+    }
+
+    /// The last index the log has of it.
+    pub fn last_index(&self) -> u64 {
+        self.row.last_index
+    }
+}
+
+/// The log of one node.
+pub struct Journal {
+    shared: Arc<Shared>,
+    shelf: Arc<Shelf>,
+    disk: Arc<dyn Disk>,
+    options: JournalOptions,
+    counters: Arc<Counters>,
+    summary: RecoverySummary,
+    groups: Mutex<BTreeSet<u64>>,
+    threads: Option<Threads>,
+    pumped: Option<Mutex<Writer>>,
+    /// Held to the end: two writers in one directory would destroy it.
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl Journal {
+    /// Locks the directory, reads and checks everything in it, and starts to write.
+    ///
+    /// `wake` is called from the writer's thread and must not block.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        options: JournalOptions,
+        keys: &dyn KeyProvider,
+        wake: Wake,
+    ) -> Result<(Self, Vec<RecoveredGroup>), JournalError> {
+        options.check()?;
+        let failed = |why| JournalError::disk("making the directory", WAL_DIR, why);
+        disk.make_dir(WAL_DIR).map_err(failed)?;
+        disk.sync_dir("").map_err(failed)?;
+        let lock = lock(&*disk)?;
+        let recovered = recover(&*disk, keys, options.node_id)?;
+        let epoch = Arc::new(EpochKeys::load(keys, keys.current_epoch())?);
+        let shared = Arc::new(Shared::new(recovered.next_lsn, wake));
+        let shelf = Arc::new(Shelf::open(Arc::clone(&disk), options.segment_bytes)?);
+        let counters = Arc::new(Counters::default());
+        let summary = recovered.summary.clone();
+        let (groups, beginning) = split(recovered, &options);
+        let mut writer = Writer::new(
+            Arc::clone(&shared),
+            Arc::clone(&shelf),
+            Arc::clone(&disk),
+            epoch,
+            &options,
+            Arc::clone(&counters),
+            beginning,
+        );
+        writer.begin()?;
+        let ids = groups.iter().map(RecoveredGroup::id).collect();
+        let (threads, pumped) = match options.drive {
+            Drive::Pump => (None, Some(Mutex::new(writer))),
+            Drive::Threads => {
+                let clock = Arc::clone(&options.clock);
+                let started =
+                    Threads::start(writer, Arc::clone(&shared), Arc::clone(&shelf), clock);
+                let threads = started
+                    .map_err(|why| JournalError::disk("starting the writer", "thread", why))?;
+                (Some(threads), None)
+            }
+        };
+        let groups_known = Mutex::new(ids);
+        let journal = Self {
+            shared,
+            shelf,
+            disk,
+            options,
+            counters,
+            summary,
+            groups: groups_known,
+            threads,
+            pumped,
+            _lock: lock,
+        };
+        Ok((journal, groups))
+    }
+
+    /// Makes a group. It exists once a record staged after it is durable.
+    pub fn create_group(&self, spec: &GroupSpec) -> Result<RecoveredGroup, JournalError> {
+        let refuse = |problem| Err(JournalError::Group { group: spec.id, problem });
+        if !spec.members.is_sound() {
+            return refuse("has no voters, or too many members, or a member 0");
+        }
+        let mut groups = self.groups.lock();
+        if groups.contains(&spec.id) {
+            return refuse("exists already");
+        }
+        if groups.len() >= GROUPS_MAX {
+            return refuse("is one more than a journal holds");
+        }
+        let row = GroupRow {
+            key_domain: spec.key_domain,
+            members: spec.members.clone(),
+            ..GroupRow::default()
+        };
+        let mut stager = self.stager(spec.id, spec.key_domain);
+        stager.push(RecordKind::GroupCreate, (0, 0, 0), |out| row.encode(spec.id, out));
+        stager.finish_lazily();
+        groups.insert(spec.id);
+        Ok(RecoveredGroup {
+            id: spec.id,
+            node_id: self.options.node_id,
+            row,
+            entries: VecDeque::new(),
+            quarantined: None,
+            entry_bytes_max: entry_bytes_max(self.options.segment_bytes),
+        })
+    }
+
+    /// Ends a group whose `Group` is gone; its records are given up with their segments.
+    pub fn destroy_group(&self, group: u64) -> Result<(), JournalError> {
+        if !self.groups.lock().remove(&group) {
+            return Err(JournalError::Group { group, problem: "does not exist" });
+        }
+        let mut stager = self.stager(group, 0);
+        stager.push(RecordKind::GroupDestroy, (0, 0, 0), |_| {});
+        stager.finish_unwatched();
+        Ok(())
+    }
+
+    /// Everything up to here may be acknowledged.
+    pub fn durable_lsn(&self) -> Lsn {
+        self.shared.acknowledged()
+    }
+
+    /// Everything up to here was synced; behind `durable_lsn` only under `Durability::Group`.
+    pub fn synced_lsn(&self) -> Lsn {
+        self.shared.synced()
+    }
+
+    /// Why the journal stopped for good, if it did.
+    pub fn failure(&self) -> Option<JournalError> {
+        self.shared.failure()
+    }
+
+    /// Whether the disk has no room for the next segment. It ends by itself.
+    pub fn is_full(&self) -> bool {
+        self.shared.is_full()
+    }
+
+    /// What the start found.
+    pub fn recovery(&self) -> &RecoverySummary {
+        &self.summary
+    }
+
+    /// The writer's counters.
+    pub fn statistics(&self) -> Statistics {
+        self.counters.snapshot()
+    }
+
+    /// How it was opened.
+    pub fn options(&self) -> &JournalOptions {
+        &self.options
+    }
+
+    /// The disk it was opened on.
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    pub(crate) fn admit(&self, group: u64, token: WakeToken) -> Result<(), Refusal> {
+        self.shared.admit(group, token)
+    }
+
+    pub(crate) fn stager(&self, group: u64, key_domain: u32) -> Stager<'_> {
+        self.shared.stage(group, key_domain)
+    }
+
+    /// Does what the threads would do, until there is nothing to do. For `Drive::Pump` alone.
+    pub fn pump(&self) -> Result<bool, JournalError> {
+        let writer = self.pumped.as_ref().expect("only a journal without threads is pumped");
+        let mut writer = writer.lock();
+        let mut moved = false;
+        loop {
+            match writer.pump() {
+                Ok(true) => moved = true,
+                Ok(false) => break,
+                Err(why) => {
+                    self.shared.fail(why.clone());
+                    return Err(why);
+                }
+            }
+            self.shelf.work_once();
+        }
+        Ok(moved)
+    }
+
+    /// Writes what is staged, seals the segment and lets the directory go.
+    pub fn stop(mut self) -> Result<(), JournalError> {
+        if let Some(writer) = self.pumped.take()
+            && !self.shared.has_failed()
+        {
+            self.shared.staging.lock().stopping = true;
+            writer.into_inner().finish()?;
+        }
+        self.end_threads();
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    fn end_threads(&mut self) {
+        let Some(threads) = self.threads.take() else { return };
+        self.shared.staging.lock().stopping = true;
+        self.shared.work.notify_all();
+        self.shelf.stop();
+        threads.join();
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.end_threads();
+    }
+}
+
+fn lock(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>, JournalError> {
+    disk.lock(LOCK_PATH).map_err(|why| {
+        if why.kind() == std::io::ErrorKind::WouldBlock {
+            return JournalError::Locked { path: LOCK_PATH.to_owned() };
+        }
+        JournalError::disk("locking", LOCK_PATH, why)
+    })
+}
+
+/// What the shards get, and what the writer goes on from.
+fn split(recovered: Recovered, options: &JournalOptions) -> (Vec<RecoveredGroup>, Beginning) {
+    let Recovered { mut replay, live, previous, next_lsn, summary } = recovered;
+    let mut groups = Vec::with_capacity(replay.rows.len());
+    for (&id, row) in &replay.rows {
+        let log = replay.logs.remove(&id).unwrap_or_default();
+        groups.push(RecoveredGroup {
+            id,
+            node_id: options.node_id,
+            row: row.clone(),
+            entries: log.entries,
+            quarantined: log.quarantined,
+            entry_bytes_max: entry_bytes_max(options.segment_bytes),
+        });
+    }
+    let beginning = Beginning {
+        rows: replay.rows,
+        spans: replay.spans,
+        live,
+        previous,
+        next_lsn,
+        pinned: summary.quarantined,
+    };
+    (groups, beginning)
+}

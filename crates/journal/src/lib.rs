@@ -1,0 +1,59 @@
+//! The replicated log of a node: Raft groups on one write-ahead log.
+//!
+//! The journal knows none of our other crates; it replicates bytes. A walk:
+//!
+//! 1. [`Journal::open`] locks the data directory, reads and checks every record, and starts the
+//!    one writer of the node. It returns the groups the log knows.
+//! 2. A shard makes a [`Group`] of each ([`Group::start`]), or of a new one
+//!    ([`Journal::create_group`]). A lone voter leads at once.
+//! 3. Each turn: [`Group::propose`] what the turn wants committed, then [`Group::stage`]. Staging
+//!    copies the payload once, into the writer's buffer.
+//! 4. The writer makes everything staged by all shards durable with one write and one sync, and
+//!    calls `wake` once per shard that waits.
+//! 5. The woken shard calls [`Group::advance`] for its groups, then [`Group::take_committed`]: these
+//!    entries are durable here and on a quorum. It applies them, says so ([`Group::applied`]), and
+//!    only now acknowledges.
+//!
+//! An error of write or sync ends the journal: [`Journal::failure`] tells why, everything later is
+//! refused, and nothing staged since the last good sync counts. A full disk is met only between
+//! segments; it refuses staging ([`Refusal::Full`]) and ends by itself.
+//!
+//! Files: `docs/internals/wal-format.md`.
+
+#![forbid(unsafe_code)]
+
+mod body;
+mod crypto;
+mod disk;
+mod error;
+mod file_disk;
+mod format;
+mod group;
+mod journal;
+mod keys;
+pub mod limits;
+mod members;
+mod options;
+mod reader;
+mod recovery;
+mod segment;
+mod shared;
+mod shelf;
+mod statistics;
+mod storage;
+mod thread;
+mod writer;
+
+pub use disk::{Disk, File};
+pub use error::{Damage, JournalError, Refusal};
+pub use file_disk::FileDisk;
+pub use format::{RecordKind, WAL_FORMAT};
+pub use group::{Committed, Group, GroupOptions, GroupStatus, PeerMessage, Position};
+pub use journal::{GroupSpec, Journal, RecoveredGroup};
+pub use keys::{Entropy, FixedKeys, KeyError, KeyProvider, LocalKeyFile, Secret, SystemEntropy};
+pub use members::Members;
+pub use options::{Clock, Drive, Durability, JournalOptions, NoClock};
+pub use recovery::RecoverySummary;
+pub use shared::{Lsn, Wake, WakeToken};
+pub use statistics::Statistics;
+pub use thread::SystemClock;
