@@ -324,7 +324,7 @@ fn the_checkpoint_of_this_release_is_read_for_ever() {
     assert_eq!(format!("{:032x}", machine.digest()), digest);
 }
 
-/// What `seal` makes of items after the first chunk's header item, which is kept.
+/// A first chunk of these bytes, its sum valid.
 fn sealed(items: &[u8], is_last: bool) -> Bytes {
     ChunkHeader { partition: PARTITION, index: INDEX, number: 0, is_last }.seal(items)
 }
