@@ -95,8 +95,7 @@ fn next_item(items: &[u8]) -> Option<(u8, &[u8])> {
 
 fn stores_again(machine: &mut Machine) {
     machine.begin_checkpoint(INDEX);
-    let chunks: Vec<Bytes> =
-        std::iter::from_fn(|| machine.next_chunk(CHUNK_BYTES_MIN)).collect();
+    let chunks: Vec<Bytes> = std::iter::from_fn(|| machine.next_chunk(CHUNK_BYTES_MIN)).collect();
     let again = restore(&chunks).expect("our own chunks");
     assert_eq!(again.machine.digest(), machine.digest());
     assert_eq!(again.machine.next_deadline_ms(), machine.next_deadline_ms());

@@ -1,6 +1,8 @@
 //! A checkpoint is the state of one moment, to the byte; what is read back goes on as if nothing
 //! had happened; and nothing else is ever read back.
 
+use std::fmt::Write;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use quantumqtt_machine::{
@@ -301,8 +303,9 @@ fn text_of(machine: &mut Machine) -> String {
         machine.digest()
     );
     for chunk in checkpoint(machine, 400) {
-        let digits: String = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
-        text.push_str(&format!("chunk {digits}\n"));
+        text.push_str("chunk ");
+        chunk.iter().for_each(|byte| write!(text, "{byte:02x}").unwrap());
+        text.push('\n');
     }
     text
 }
