@@ -24,7 +24,7 @@ HOUSE: Final = Path(__file__).resolve().parent.parent
 FUZZ: Final = HOUSE / "fuzz"
 WORK: Final = HOUSE / "target" / "fuzz"
 GOLDEN: Final = HOUSE / "tests" / "golden"
-TARGETS: Final = ("packet", "stream", "properties", "topics", "entry", "connection")
+TARGETS: Final = ("packet", "stream", "properties", "topics", "entry", "checkpoint", "connection")
 MEMORY_MIB: Final = 256
 ONE_INPUT_S: Final = 10
 # What is kept must stay readable as a diff and quick to run.
@@ -89,6 +89,9 @@ def seeds(target: str) -> Iterator[bytes]:
         lines = (GOLDEN / "machine" / "entries.txt").read_text(encoding="utf-8").splitlines()
         yield from (bytes.fromhex(line.split()[1]) for line in lines if not line.startswith("#"))
         return
+    if target == "checkpoint":
+        yield from checkpoint_seeds()
+        return
     if target == "topics":
         yield from (b"a/+\n#\n$share/g/a/b\na/b\n$SYS/x\na", b"+/+/#\n/\n//\n\na\n$a/+\n/\n//a")
         return
@@ -107,6 +110,23 @@ def seeds(target: str) -> Iterator[bytes]:
         yield from (bytes([carrier, 0x26, 0, 1, 97, 0, 1, 98]) for carrier in range(14))
         yield from (bytes.fromhex(f"{carrier:02x}0101") for carrier in range(14))
         yield from (bytes.fromhex(f"{carrier:02x}23000a0b010b02") for carrier in range(14))
+
+
+def checkpoint_seeds() -> Iterator[bytes]:
+    """Take the golden checkpoint apart: every row of items it begins with, and a chunk as it is."""
+    lines = (GOLDEN / "machine" / "checkpoint_1.txt").read_text(encoding="utf-8").splitlines()
+    chunks = [bytes.fromhex(line.split()[1]) for line in lines if line.startswith("chunk ")]
+    yield b"\x00" + chunks[0]
+    # A header of 28 bytes, a sum of 16; the last chunk holds the item that ends all others.
+    items = b"".join(chunk[28:-16] for chunk in chunks[:-1])
+    place = 0
+    while place < len(items):
+        length, place = items[place + 1], place + 2
+        if length >= 0x80:
+            length, place = length & 0x7F | items[place] << 7, place + 1
+        place += length
+        yield b"\xff" + items[:place]
+        yield b"\x07" + items[:place]
 
 
 def kept_file(target: str) -> Path:

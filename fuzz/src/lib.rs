@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod checkpoint;
 pub mod connection;
 pub mod entry;
 pub mod packet;
@@ -19,12 +20,13 @@ use quantumqtt_wire::Version;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("packet", packet::check),
     ("stream", stream::check),
     ("properties", properties::check),
     ("topics", topics::check),
     ("entry", entry::check),
+    ("checkpoint", checkpoint::check),
     ("connection", connection::check),
 ];
 

@@ -123,8 +123,8 @@ pub(crate) fn restore_machine(chunks: Vec<PyBackedBytes>) -> PyResult<Machine> {
     for chunk in &chunks {
         restorer.push(chunk).map_err(errors::from_restore)?;
     }
-    let restored = restorer.finish().map_err(errors::from_restore)?;
-    Ok(Machine(Mutex::new(restored.machine)))
+    let whole = restorer.finish().map_err(errors::from_restore)?;
+    Ok(Machine(Mutex::new(whole.machine)))
 }
 
 #[pyfunction]

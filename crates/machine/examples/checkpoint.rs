@@ -173,8 +173,8 @@ fn main() {
     for chunk in &chunks {
         restorer.push(chunk).expect("our own chunk");
     }
-    let restored = restorer.finish().expect("our own chunks").machine;
+    let again = restorer.finish().expect("our own chunks").machine;
     println!("read back and proved in {:?}", before.elapsed());
-    assert_eq!(restored.digest(), digest);
+    assert_eq!(again.digest(), digest);
     assert!(chunks.iter().all(|chunk| chunk.len() <= CHUNK_BYTES_MAX));
 }

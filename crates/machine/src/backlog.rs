@@ -173,7 +173,8 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use quantumqtt_wire::QoS;
+    use proptest::prelude::*;
+    use quantumqtt_wire::{PacketId, Properties, Property, PropertyBlock, Publish, QoS, Version};
 
     use super::{BLOCK_COUNT_MAX, Backlog, BacklogPlace, Delivery};
     use crate::message::Message;
@@ -236,5 +237,51 @@ mod tests {
         assert_eq!(delivery.packet_bytes(5), 16 + 1 + 5 + 3);
         delivery.qos = QoS::AtMostOnce;
         assert_eq!(delivery.packet_bytes(4), 14);
+    }
+
+    proptest! {
+        // A size judged too small here would be refused further down, with its packet id in flight.
+        //
+        #[test]
+        fn packet_size_is_the_size_on_the_wire(
+            topic_bytes in 1..300_usize,
+            payload_bytes in prop_oneof![0..300_usize, 16_000..17_000_usize, 2_097_000..2_097_200_usize],
+            properties in prop_oneof![Just(&b""[..]), Just(&b"\x01\x01"[..]), Just(&b"\x03\x00\x02ab"[..])],
+            expiry_s in proptest::option::of(any::<u32>()),
+            ids in proptest::collection::vec(1..268_435_455_u32, 0..4),
+            qos in prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)],
+            level in 3..6_u8,
+        ) {
+            let message = Message {
+                offset: 0,
+                accepted_ms: 0,
+                expiry_s,
+                qos,
+                topic: "t".repeat(topic_bytes).into(),
+                properties: Bytes::from_static(properties),
+                payload: Bytes::from(vec![0; payload_bytes]),
+            };
+            let mut delivery = Delivery::new(Arc::new(message), qos, false);
+            delivery.subscription_ids.extend(ids.iter().copied());
+            let mut block = PropertyBlock::new();
+            let version = Version::ALL[usize::from(level) - 3];
+            if version == Version::V5 {
+                Properties::from_forwardable(properties).unwrap().forwardable(&mut block);
+                expiry_s.map(|s| block.push(Property::MessageExpiryInterval(s)).unwrap());
+                ids.iter().for_each(|&id| block.push(Property::SubscriptionId(id)).unwrap());
+            }
+            let publish = Publish {
+                dup: false,
+                qos,
+                retain: false,
+                topic: &delivery.message.topic,
+                packet_id: if qos == QoS::AtMostOnce { None } else { PacketId::new(1) },
+                properties: block.as_properties(),
+                payload: &delivery.message.payload,
+            };
+            let mut packet = Vec::new();
+            publish.encode(version, &mut packet).unwrap();
+            prop_assert_eq!(delivery.packet_bytes(level), packet.len() as u64);
+        }
     }
 }

@@ -80,7 +80,9 @@ impl Machine {
             counters: &mut self.counters,
         };
         self.sessions.change(key, |session| {
-            replays.iter().for_each(|filter| session.add_replay(filter, before_offset));
+            for filter in &replays {
+                session.add_replay(filter, before_offset);
+            }
             session.pump(&mut turn, effects);
         });
     }

@@ -5,9 +5,10 @@
 //! so groups are a table of the state like sessions are: by filter, copied before their first
 //! change (`checkpoint/copies.rs`).
 //!
-//! A match may move the cursor of every group it finds, so [`SubscriptionIndex::matches`] notes
-//! where those cursors stood. The note is by the group's place in the trie, which stays the same
-//! until the group's members change; and whoever changes those makes the copy first.
+//! Whoever is told of a group may move its cursor, so [`SubscriptionIndex::matches`] notes where it
+//! stood, and so must every other way to a group. The note is by the group's place in the
+//! trie, which stays the same until the group's members change; and whoever changes those makes the
+//! copy first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -77,11 +78,15 @@ impl SubscriptionIndex {
     /// Writes all that matches `topic` into `found`; the caller may move the cursors of its groups.
     pub(crate) fn matches(&mut self, topic: &str, found: &mut Matches<SessionKey, Granted>) {
         self.trie.matches(topic, found);
+        for &id in found.groups() {
+            self.note_cursor(id);
+        }
+    }
+
+    fn note_cursor(&mut self, id: GroupId) {
         if self.copies.is_running() {
-            for &id in found.groups() {
-                let cursor = self.trie.group(id).map_or(0, ShareGroup::cursor);
-                self.cursors.entry(id).or_insert(cursor);
-            }
+            let cursor = self.trie.group(id).map_or(0, ShareGroup::cursor);
+            self.cursors.entry(id).or_insert(cursor);
         }
     }
 

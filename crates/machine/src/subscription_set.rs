@@ -19,6 +19,13 @@ pub(crate) struct SubscriptionSet {
     count: usize,
 }
 
+/// A place in a set that does not change while it is walked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SubscriptionPlace {
+    block: usize,
+    within: usize,
+}
+
 impl SubscriptionSet {
     pub(crate) fn len(&self) -> usize {
         self.count
@@ -42,18 +49,15 @@ impl SubscriptionSet {
         self.blocks.iter().flat_map(|block| block.iter())
     }
 
-    /// The first subscription behind a filter; `None` begins at the first.
-    pub(crate) fn walk(&self, after: Option<&str>) -> Option<&Subscription> {
-        let Some(after) = after else {
-            return self.blocks.first()?.first();
-        };
-        let block_no = self.block_of(after);
-        let block = self.blocks.get(block_no)?;
-        let behind = match place_in(block, after) {
-            Ok(place) => place + 1,
-            Err(place) => place,
-        };
-        block.get(behind).or_else(|| self.blocks.get(block_no + 1)?.first())
+    /// The subscription at `place`, which moves on to the next.
+    pub(crate) fn walk(&self, place: &mut SubscriptionPlace) -> Option<&Subscription> {
+        let block = self.blocks.get(place.block)?;
+        let subscription = block.get(place.within);
+        place.within += 1;
+        if place.within >= block.len() {
+            *place = SubscriptionPlace { block: place.block + 1, within: 0 };
+        }
+        subscription
     }
 
     /// Adds a subscription or replaces the one with its filter, which is returned.
@@ -109,7 +113,7 @@ mod tests {
     use proptest::prelude::*;
     use quantumqtt_wire::QoS;
 
-    use super::SubscriptionSet;
+    use super::{SubscriptionPlace, SubscriptionSet};
     use crate::command::SubscriptionOptions;
     use crate::effect::Subscription;
 
@@ -140,13 +144,9 @@ mod tests {
                 prop_assert_eq!(set.len(), map.len());
             }
             prop_assert!(set.iter().eq(map.values()));
-            let mut walked = Vec::new();
-            let mut after: Option<String> = None;
-            while let Some(subscription) = set.walk(after.as_deref()) {
-                walked.push(subscription.clone());
-                after = Some(subscription.filter.as_ref().to_owned());
-            }
-            prop_assert!(walked.iter().eq(map.values()));
+            let mut place = SubscriptionPlace::default();
+            let walked = std::iter::from_fn(|| set.walk(&mut place));
+            prop_assert!(walked.eq(map.values()));
         }
     }
 }

@@ -131,3 +131,35 @@ def test_words_that_name_nothing_are_refused() -> None:
     of_no_qos = Publish(origin=ORIGIN, client_id="a", topic="t", payload=b"", qos=3, packet_id=1)
     with pytest.raises(ValueError, match="there is no QoS 3"):
         encode_entry([of_no_qos], now_ms=1)
+
+
+def test_a_machine_is_stored_while_it_goes_on_and_read_back_as_it_was() -> None:
+    crank = Crank(Limits(), partition=5)
+    crank.turn(*EVERY_KIND, now_ms=1_000)
+    then = crank.digest()
+    crank.begin_checkpoint(77)
+    chunks: list[bytes] = []
+    while (chunk := crank.next_chunk(256)) is not None:
+        chunks.append(chunk)
+        crank.turn(OpenSession(origin=ORIGIN, client_id=f"new-{len(chunks)}"), now_ms=9_000)
+    again = Crank.restore(chunks)
+    assert again.digest() == then != crank.digest()
+    assert (again.broken_invariant(), again.next_deadline_ms()) == (None, 61_000)
+    turned = [machine.turn(Tick(), now_ms=70_000) for machine in (again, Crank.restore(chunks))]
+    assert turned[0] == turned[1]
+
+
+def test_chunks_that_are_damaged_or_missing_are_refused_with_their_place() -> None:
+    crank = Crank(Limits())
+    crank.turn(*EVERY_KIND, now_ms=1_000)
+    crank.begin_checkpoint(1)
+    chunks = [chunk for chunk in iter(lambda: crank.next_chunk(256), None) if chunk is not None]
+    assert len(chunks) > 2
+    for damaged, complaint in (
+        ([chunks[0], chunks[1][:-1], *chunks[2:]], "chunk 1, byte"),
+        ([chunks[0], *chunks[2:]], "chunk 1 was due, this is chunk 2"),
+        (chunks[:-1], f"chunk {len(chunks) - 1}, byte 0: it is cut off"),
+        ([b"no chunk at all, but bytes enough to be one"], "chunk 0, byte 0: these bytes"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            Crank.restore(damaged)

@@ -108,6 +108,7 @@ impl<V> Copies<V> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::ops::Bound;
 
     use proptest::prelude::*;
 
@@ -116,8 +117,8 @@ mod tests {
     type Table = BTreeMap<String, u8>;
 
     fn take(copies: &mut Copies<u8>, table: &Table) -> Option<(Option<String>, u8)> {
-        let first = |bound| {
-            let mut ahead = table.range::<str, _>((bound, std::ops::Bound::Unbounded));
+        let first = |from: Bound<&str>| {
+            let mut ahead = table.range::<str, _>((from, Bound::Unbounded));
             ahead.next().map(|(key, _)| key.as_str())
         };
         match copies.take_next(first) {

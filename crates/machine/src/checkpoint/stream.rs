@@ -31,6 +31,7 @@ use crate::message::Message;
 use crate::replay::Replay;
 use crate::session::{Received, Session};
 use crate::subscription_index::GroupCopy;
+use crate::subscription_set::SubscriptionPlace;
 use crate::window::{Exchange, Stage};
 
 /// The number of each kind of item on disk; never reused.
@@ -347,7 +348,7 @@ impl Stream {
 pub(crate) enum SessionWalk {
     #[default]
     Session,
-    Subscriptions(Option<std::sync::Arc<str>>),
+    Subscriptions(SubscriptionPlace),
     Exchanges(Option<u64>),
     Backlog(BacklogPlace),
     Received(Option<u16>),
@@ -362,13 +363,12 @@ impl SessionWalk {
             match self {
                 Self::Session => {
                     stream.session(session);
-                    *self = Self::Subscriptions(None);
+                    *self = Self::Subscriptions(SubscriptionPlace::default());
                     return true;
                 }
-                Self::Subscriptions(after) => match session.subscriptions.walk(after.as_deref()) {
+                Self::Subscriptions(place) => match session.subscriptions.walk(place) {
                     Some(subscription) => {
                         stream.subscription(subscription);
-                        *after = Some(subscription.filter.clone());
                         return true;
                     }
                     None => *self = Self::Exchanges(None),
