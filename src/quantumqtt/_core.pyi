@@ -432,6 +432,11 @@ class LogStatistics:
         """The last entry in the latest checkpoint; 0 without one."""
     @property
     def checkpoints_total(self) -> int: ...
+    @property
+    def checkpoint_failures_total(self) -> int: ...
+    @property
+    def checkpoint_error(self) -> str | None:
+        """Why the latest attempt at a checkpoint failed, if it did."""
 
 @final
 class Statistics:

@@ -10,13 +10,21 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from quantumqtt.config import Limits
-from quantumqtt.node.native import ListenerPlan, NativeNode, NodePlan, Statistics, open_native_node
+from quantumqtt.config import FlagLayer, Limits, settings_from
+from quantumqtt.node.native import (
+    ListenerPlan,
+    NativeNode,
+    NodePlan,
+    Statistics,
+    open_native_node,
+    plan_log,
+)
 from tests.harness.mqtt_peer import MqttPeer
 from tests.harness.packets import NO_PROPERTIES, Properties, Version, Will
 from tests.harness.ports import LOOPBACK, free_port
@@ -92,12 +100,37 @@ class Broker:
 StartBroker = Callable[..., Broker]
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a broker of ours is run; what clients see is the same in all of them."""
+
+    shards: int
+    is_durable: bool = False
+
+    def __str__(self) -> str:
+        """Name the case."""
+        return f"{self.shards}-shard" + ("-strict" if self.is_durable else "")
+
+
+SHAPES: Final = (Shape(1), Shape(2), Shape(2, is_durable=True))
+# Made anew for each test: as small as the largest packet allows.
+SMALL_LOG: Final = {"segment_bytes": 68 * 1024 * 1024}
+
+
 @contextmanager
-def our_broker(shards: int, limits: Limits) -> Iterator[Broker]:
+def our_broker(shape: Shape, limits: Limits, folder: Path) -> Iterator[Broker]:
     """Run one native node; a shard that died meanwhile fails the test, whatever else it saw."""
     listener = ListenerPlan("tcp", LOOPBACK, 0, allow_anonymous=True)
+    log = plan_log(settings_from([FlagLayer({"data": str(folder), "storage": SMALL_LOG})]))
     node = open_native_node(
-        NodePlan((listener,), shards, limits, CONNECTIONS_MAX, ask_admission=False)
+        NodePlan(
+            (listener,),
+            shape.shards,
+            limits,
+            CONNECTIONS_MAX,
+            ask_admission=False,
+            log=log if shape.is_durable else None,
+        )
     )
     bound = node.start()[0]
     broker = Broker(bound.host, bound.port, node)
@@ -144,21 +177,22 @@ def listens(host: str, port: int) -> bool:
     return True
 
 
-@pytest.fixture(params=(1, 2) if TARGET == "quantumqtt" else (1,), ids=lambda n: f"{n}-shard")
-def shards(request: pytest.FixtureRequest) -> int:
-    """Run the test with one worker and with several (GEN-10)."""
-    assert isinstance(request.param, int)
+@pytest.fixture(params=SHAPES if TARGET == "quantumqtt" else SHAPES[:1], ids=str)
+def shape(request: pytest.FixtureRequest) -> Shape:
+    """Run the test with one worker and with several, in memory and with a log (GEN-10)."""
+    assert isinstance(request.param, Shape)
     return request.param
 
 
 @pytest.fixture
-def start_broker(shards: int, tmp_path: Path) -> Iterator[StartBroker]:
+def start_broker(shape: Shape, tmp_path: Path) -> Iterator[StartBroker]:
     """Start a broker with other limits than the default ones: `start_broker(receive_maximum=2)`."""
     with ExitStack() as running:
 
         def start(**limits: int) -> Broker:
             if TARGET == "quantumqtt":
-                return running.enter_context(our_broker(shards, Limits(**limits)))
+                folder = tmp_path / f"data-{len(list(tmp_path.iterdir()))}"
+                return running.enter_context(our_broker(shape, Limits(**limits), folder))
             if limits:
                 pytest.skip("sets limits of our own node")
             return running.enter_context(mosquitto(tmp_path))

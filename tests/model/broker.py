@@ -473,7 +473,8 @@ class Broker:
         ahead = [
             topic
             for topic in sorted(self.retained, key=str.encode)
-            if matches(replay.filter, topic) and (replay.last_topic is None or topic.encode() > last)
+            if matches(replay.filter, topic)
+            and (replay.last_topic is None or topic.encode() > last)
         ]
         if len(ahead) <= 1:
             session.replays.pop(0)

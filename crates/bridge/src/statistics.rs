@@ -18,6 +18,8 @@ pub(crate) struct LogStatistics {
     applied_index: u64,
     checkpoint_index: u64,
     checkpoints_total: u64,
+    checkpoint_failures_total: u64,
+    checkpoint_error: Option<String>,
 }
 
 impl From<NativeLog> for LogStatistics {
@@ -33,6 +35,8 @@ impl From<NativeLog> for LogStatistics {
             applied_index: log.applied_index,
             checkpoint_index: log.checkpoint_index,
             checkpoints_total: log.checkpoints_total,
+            checkpoint_failures_total: log.checkpoint_failures_total,
+            checkpoint_error: log.checkpoint_error,
         }
     }
 }

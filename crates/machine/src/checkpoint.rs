@@ -81,6 +81,7 @@ impl Machine {
         while checkpoint.stream.len() < body_bytes && self.write_step(&mut checkpoint) {}
         let is_last = checkpoint.stream.len() == 0;
         if is_last {
+            self.checkpoint_digest = Some(checkpoint.stream.digest());
             checkpoint.stream.end();
         }
         let header = ChunkHeader {
@@ -95,6 +96,11 @@ impl Machine {
             self.checkpoint = Some(checkpoint);
         }
         Some(chunk)
+    }
+
+    /// The digest of the state in the checkpoint that was handed out last.
+    pub fn checkpoint_digest(&self) -> Option<u128> {
+        self.checkpoint_digest
     }
 
     /// The index of the checkpoint that is being handed out.

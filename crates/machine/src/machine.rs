@@ -70,6 +70,8 @@ pub struct Machine {
     pub(crate) counters: Counters,
     /// What is being handed out at present; no part of the state.
     pub(crate) checkpoint: Option<Box<Checkpoint>>,
+    /// Of the last one that was handed out whole.
+    pub(crate) checkpoint_digest: Option<u128>,
 }
 
 impl Machine {
@@ -91,6 +93,7 @@ impl Machine {
             matches: Matches::new(),
             counters: Counters::default(),
             checkpoint: None,
+            checkpoint_digest: None,
         }
     }
 

@@ -81,6 +81,7 @@ impl RefusalReason {
             | Self::WillNotAuthorized
             | Self::PlaintextPassword => ReasonCode::NOT_AUTHORIZED,
             Self::Busy => ReasonCode::SERVER_BUSY,
+            Self::LogFull => ReasonCode::QUOTA_EXCEEDED,
             Self::BadAuthenticationMethod => ReasonCode::BAD_AUTHENTICATION_METHOD,
             Self::WillInvalid => ReasonCode::TOPIC_NAME_INVALID,
             Self::Malformed => ReasonCode::MALFORMED_PACKET,

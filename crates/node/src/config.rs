@@ -102,6 +102,15 @@ pub struct ConfigError {
 }
 
 impl NodeConfig {
+    /// What an acknowledgement means, in the operator's word.
+    pub fn durability(&self) -> &'static str {
+        match &self.log {
+            None => "memory",
+            Some(LogConfig { group_delay: None, .. }) => "strict",
+            Some(_) => "group",
+        }
+    }
+
     /// Refuse what would fail or hang later.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let limits = &self.limits;

@@ -248,6 +248,9 @@ impl ShardService {
         let State::Opening(opening) = &mut connection.state else {
             return Then::Continue;
         };
+        if self.shared.pressure.is_full() {
+            return self.refuse(turn, connection, RefusalReason::LogFull);
+        }
         opening.step = Step::Machine;
         let will = opening.will.as_ref().map(|will| quantumqtt_machine::Will {
             topic: &will.topic,
@@ -325,6 +328,7 @@ impl ShardService {
             Some(Property::TopicAliasMaximum(limits.topic_alias_max)),
             Some(Property::SharedSubscriptionAvailable(false)),
             opening.other_keep_alive_s.map(Property::ServerKeepAlive),
+            Some(Property::UserProperty("qmq-durability", self.shared.durability)),
         ];
         let mut block = PropertyBlock::new();
         if connection.version == Version::V5 {

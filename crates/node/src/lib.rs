@@ -16,6 +16,7 @@
 #![allow(clippy::similar_names)] // `shard` is one of the `shards` that share `shared`
 
 mod admission;
+mod checkpointer;
 mod config;
 mod connect;
 mod connection;

@@ -22,6 +22,10 @@ pub(crate) const V31_CLIENT_ID_CHARS: std::ops::RangeInclusive<usize> = 1..=23;
 pub(crate) const VERDICTS_MAX: usize = 131_072;
 /// Under `group`, as many bytes are written at once at the latest (LOG-13).
 pub(crate) const GROUP_SYNC_BYTES: u64 = 64 * 1024;
+/// A chunk of a checkpoint: what the owner writes into memory in one turn.
+pub(crate) const CHECKPOINT_CHUNK_BYTES: usize = 256 * 1024;
+/// Between two attempts at a checkpoint, whatever asks for the second.
+pub(crate) const CHECKPOINT_RETRY_MS: u64 = 1_000;
 /// Where the journal keeps its segments, inside the data directory.
 pub(crate) const WAL_FOLDER: &str = "wal";
 /// Partitions until forwarding between partitions exists.

@@ -83,6 +83,13 @@ impl Log {
         }
     }
 
+    pub(crate) fn as_durable(&self) -> Option<&DurableLog> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Journal(log) => Some(log),
+        }
+    }
+
     /// The group on the journal, if there is one.
     pub(crate) fn durable(&mut self) -> Option<&mut DurableLog> {
         match self {
@@ -104,6 +111,15 @@ impl DurableLog {
 
     pub(crate) fn group(&mut self) -> &mut Group {
         &mut self.group
+    }
+
+    pub(crate) fn applied_index(&self) -> u64 {
+        self.handed_out
+    }
+
+    /// Bytes this journal wrote since it was opened.
+    pub(crate) fn written_bytes(&self) -> u64 {
+        self.journal.statistics().bytes
     }
 
     pub(crate) fn view(&self) -> &Arc<LogView> {

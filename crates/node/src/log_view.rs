@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use quantumqtt_journal::Journal;
+use parking_lot::Mutex;
+use quantumqtt_journal::{Journal, JournalError};
 
 use crate::statistics::LogStatistics;
 
@@ -13,7 +14,9 @@ pub(crate) struct LogView {
     pub(crate) is_full: AtomicBool,
     pub(crate) applied_index: AtomicU64,
     pub(crate) checkpoint_index: AtomicU64,
-    pub(crate) checkpoints: AtomicU64,
+    checkpoints: AtomicU64,
+    checkpoint_failures: AtomicU64,
+    checkpoint_error: Mutex<Option<String>>,
 }
 
 impl LogView {
@@ -24,12 +27,25 @@ impl LogView {
             applied_index: AtomicU64::new(0),
             checkpoint_index: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
+            checkpoint_failures: AtomicU64::new(0),
+            checkpoint_error: Mutex::new(None),
         }
     }
 
     /// Whether the disk has no room: nothing new is taken until it has.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn checkpoint_made(&self, index: u64) {
+        self.checkpoint_index.store(index, Ordering::Relaxed);
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        *self.checkpoint_error.lock() = None;
+    }
+
+    pub(crate) fn checkpoint_failed(&self, error: &JournalError) {
+        self.checkpoint_failures.fetch_add(1, Ordering::Relaxed);
+        *self.checkpoint_error.lock() = Some(error.to_string());
     }
 
     pub(crate) fn statistics(&self, pending_bytes: u64) -> LogStatistics {
@@ -53,6 +69,8 @@ impl LogView {
             applied_index: self.applied_index.load(Ordering::Relaxed),
             checkpoint_index: self.checkpoint_index.load(Ordering::Relaxed),
             checkpoints_total: self.checkpoints.load(Ordering::Relaxed),
+            checkpoint_failures_total: self.checkpoint_failures.load(Ordering::Relaxed),
+            checkpoint_error: self.checkpoint_error.lock().clone(),
         }
     }
 }

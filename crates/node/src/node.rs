@@ -76,13 +76,15 @@ impl Node {
         let (partition, log, bell) = match &config.log {
             None => (memory_partition(beginning(config, clock)), None, None),
             Some(log) => {
-                let Opened { partition, view, bell } =
+                let Opened { mut partition, view, bell, checkpointer } =
                     open_log::open(log, &beginning(config, clock))?;
+                partition.keep_checkpoints(checkpointer);
                 (partition, Some(view), Some(bell))
             }
         };
         let shared = Arc::new(Shared {
             node_id: config.node_id,
+            durability: config.durability(),
             started_ms: clock.now_ms(),
             limits,
             registry: Registry::default(),

@@ -7,18 +7,21 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Condvar, Mutex};
 use quantumqtt_journal::{
-    Damage, Durability, FileDisk, Group, GroupOptions, GroupSpec, Journal, JournalError,
-    JournalOptions, KeyError, LocalKeyFile, Members, RecoveredGroup, WakeToken,
+    Checkpoint, Damage, Durability, FileDisk, Group, GroupOptions, GroupSpec, Journal,
+    JournalError, JournalOptions, KeyError, LocalKeyFile, Members, RecoveredGroup, WakeToken,
 };
 use quantumqtt_machine::{
     Command, ConnectionLost, Effect, EntryBuilder, EntryHeader, Limits, Machine, RestoreError,
+    Restorer,
 };
 use quantumqtt_reactor::Poster;
 
+use crate::checkpointer::{Cadence, Checkpointer, Wanted};
 use crate::config::LogConfig;
 use crate::limits::{GROUP_SYNC_BYTES, WAL_FOLDER};
 use crate::log::{DurableLog, Log};
@@ -119,6 +122,13 @@ impl Bell {
         }
     }
 
+    /// The thread that writes a checkpoint asks its owner for something.
+    pub(crate) fn want(&self, owner: u16, wanted: Wanted) {
+        if let Some(shards) = self.shards.get() {
+            shards.post(owner, Mail::CheckpointWants(wanted));
+        }
+    }
+
     fn wait(&self) {
         let mut has_rung = self.has_rung.lock();
         while !std::mem::take(&mut *has_rung) {
@@ -132,6 +142,7 @@ pub(crate) struct Opened {
     pub(crate) partition: Partition,
     pub(crate) view: Arc<LogView>,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) checkpointer: Checkpointer,
 }
 
 /// What opening needs to know of the partition.
@@ -168,15 +179,42 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     }
     let journal = Arc::new(journal);
     let view = Arc::new(LogView::new(Arc::clone(&journal)));
-    let machine = Machine::new(beginning.header.partition, Limits::default());
-    let group = Group::start(recovered, 0, GroupOptions::new(usize::from(beginning.owner)));
+    let cadence = Cadence {
+        interval_ms: config.checkpoint_interval.as_millis() as u64,
+        log_bytes: config.checkpoint_log_bytes,
+    };
+    let mut checkpointer =
+        Checkpointer::new(cadence, Arc::clone(&bell), beginning.owner, beginning.now_ms);
+    let machine = match recovered.checkpoint() {
+        None => Machine::new(beginning.header.partition, Limits::default()),
+        Some(checkpoint) => {
+            checkpointer.restored_from(checkpoint.index());
+            view.checkpoint_index.store(checkpoint.index(), Ordering::Relaxed);
+            restore(checkpoint)?
+        }
+    };
+    let group = Group::start(recovered, GroupOptions::new(usize::from(beginning.owner)));
     let log = DurableLog::new(journal, group, Arc::clone(&view));
     let log = Log::Journal(Box::new(log));
     let mut partition = Partition::new(machine, beginning.header, log);
     settle(&mut partition, &bell)?;
     begin_life(&mut partition, beginning)?;
     settle(&mut partition, &bell)?;
-    Ok(Opened { partition, view, bell })
+    Ok(Opened { partition, view, bell, checkpointer })
+}
+
+/// The state a checkpoint holds; its own digest was checked on the way.
+fn restore(checkpoint: &Checkpoint) -> Result<Machine, LogError> {
+    let mut restorer = Restorer::new();
+    for number in 0..checkpoint.chunks().len() {
+        restorer.push(&checkpoint.read(number)?)?;
+    }
+    let restored = restorer.finish()?;
+    if restored.index != checkpoint.index() {
+        let (said, found) = (checkpoint.index(), restored.index);
+        return Err(LogError::Replay(format!("checkpoint of {said} holds the state of {found}")));
+    }
+    Ok(restored.machine)
 }
 
 /// The node's keys. A log without its key must not be given a new one: nothing could read it.

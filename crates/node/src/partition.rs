@@ -11,6 +11,7 @@ use quantumqtt_machine::{
     ApplyError, Command, Effect, Entry, EntryBuilder, EntryError, EntryHeader, Machine,
 };
 
+use crate::checkpointer::{Checkpointer, Wanted};
 use crate::log::{Log, LogFailure};
 
 pub(crate) struct Partition {
@@ -21,6 +22,7 @@ pub(crate) struct Partition {
     own: EntryBuilder,
     /// A tick is on its way; until it is applied its deadline is not due again.
     tick_is_proposed: bool,
+    checkpointer: Option<Checkpointer>,
 }
 
 /// The log holds something this build cannot apply, or holds nothing more: the node stops, it
@@ -45,16 +47,31 @@ pub(crate) struct Applied {
 
 impl Partition {
     pub(crate) fn new(machine: Machine, header: EntryHeader, log: Log) -> Self {
-        Self { machine, header, log, own: EntryBuilder::new(), tick_is_proposed: false }
+        let own = EntryBuilder::new();
+        Self { machine, header, log, own, tick_is_proposed: false, checkpointer: None }
     }
 
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
     }
 
-    /// State and log, for a checkpoint of one under the other.
-    pub(crate) fn parts(&mut self) -> (&mut Machine, &mut Log) {
-        (&mut self.machine, &mut self.log)
+    /// From now on checkpoints are made.
+    pub(crate) fn keep_checkpoints(&mut self, checkpointer: Checkpointer) {
+        self.checkpointer = Some(checkpointer);
+    }
+
+    /// What the thread that writes a checkpoint asks for.
+    pub(crate) fn on_checkpoint_wanted(&mut self, wanted: Wanted) {
+        if let (Some(checkpointer), Some(log)) = (&mut self.checkpointer, self.log.durable()) {
+            checkpointer.on_wanted(wanted, &mut self.machine, log);
+        }
+    }
+
+    /// Everything committed is applied: begin a checkpoint if one is due.
+    pub(crate) fn on_turn_end(&mut self, now_ms: u64) {
+        if let (Some(checkpointer), Some(log)) = (&mut self.checkpointer, self.log.durable()) {
+            checkpointer.on_turn_end(now_ms, &mut self.machine, log);
+        }
     }
 
     /// Put what a shard gathered into the log; the number of its bytes.
@@ -74,7 +91,7 @@ impl Partition {
 
     /// Let time pass in the machine, if anything there waits for this moment.
     pub(crate) fn propose_tick(&mut self, now_ms: u64) -> Result<usize, PartitionError> {
-        if self.next_wake_ms().is_none_or(|due_ms| due_ms > now_ms) {
+        if self.next_tick_ms().is_none_or(|due_ms| due_ms > now_ms) {
             return Ok(0);
         }
         let mut own = std::mem::take(&mut self.own);
@@ -91,8 +108,16 @@ impl Partition {
     }
 
     /// When time must pass in the machine; None while that is already under way.
-    pub(crate) fn next_wake_ms(&self) -> Option<u64> {
+    fn next_tick_ms(&self) -> Option<u64> {
         if self.tick_is_proposed { None } else { self.machine.next_deadline_ms() }
+    }
+
+    /// When the end of a turn is wanted although nothing happens.
+    pub(crate) fn next_wake_ms(&self) -> Option<u64> {
+        let log = self.log.as_durable();
+        let checkpointer = self.checkpointer.as_ref().zip(log);
+        let due_ms = checkpointer.and_then(|(checkpointer, log)| checkpointer.next_wake_ms(log));
+        [self.next_tick_ms(), due_ms].into_iter().flatten().min()
     }
 
     /// Give the log what was proposed, and learn what has become durable.

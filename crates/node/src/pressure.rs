@@ -4,6 +4,9 @@
 //! proposed is not read until half of what waits has been committed; what was proposed already is
 //! kept. The partition's owner is the only one who counts, so the sum cannot run away; any shard may
 //! look, and says so before it holds somebody.
+//!
+//! A full disk is the same thing without an end in sight: whoever can be told is refused, the others
+//! are held, and nobody else is slowed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -13,11 +16,18 @@ pub(crate) struct Pressure {
     bytes_max: u64,
     /// Some shard holds publishers, and wants to hear when there is room.
     are_held: AtomicBool,
+    /// The disk of the log has no room.
+    is_full: AtomicBool,
 }
 
 impl Pressure {
     pub(crate) fn new(bytes_max: u64) -> Self {
-        Self { bytes: AtomicU64::new(0), bytes_max, are_held: AtomicBool::new(false) }
+        Self {
+            bytes: AtomicU64::new(0),
+            bytes_max,
+            are_held: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn add(&self, bytes: usize) {
@@ -32,19 +42,35 @@ impl Pressure {
         self.bytes.load(Ordering::Acquire)
     }
 
+    pub(crate) fn set_full(&self, is_full: bool) {
+        if self.is_full.load(Ordering::Relaxed) != is_full {
+            self.is_full.store(is_full, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether the disk has no room: whoever can be told is refused.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
     /// Whether a publisher must be held now; if so, `take_release` will be true later.
     pub(crate) fn must_hold(&self) -> bool {
-        if self.bytes() <= self.bytes_max {
+        if self.bytes() <= self.bytes_max && !self.is_full() {
             return false;
         }
         self.are_held.store(true, Ordering::SeqCst);
         // Look again: the last of it may have been settled between the look and the note.
-        self.bytes.load(Ordering::SeqCst) > self.bytes_max / 2
+        !self.has_room()
+    }
+
+    fn has_room(&self) -> bool {
+        self.bytes.load(Ordering::SeqCst) <= self.bytes_max / 2
+            && !self.is_full.load(Ordering::SeqCst)
     }
 
     /// Whether whoever is held may go on; true once per round of holding.
     pub(crate) fn take_release(&self) -> bool {
-        self.bytes.load(Ordering::SeqCst) <= self.bytes_max / 2
+        self.has_room()
             && self.are_held.load(Ordering::SeqCst)
             && self.are_held.swap(false, Ordering::SeqCst)
     }
@@ -67,5 +93,14 @@ mod tests {
         assert!(pressure.take_release());
         assert!(!pressure.take_release(), "they were told");
         assert_eq!(pressure.bytes(), 50);
+    }
+
+    #[test]
+    fn a_full_disk_holds_whoever_cannot_be_told_until_there_is_room() {
+        let pressure = Pressure::new(100);
+        pressure.set_full(true);
+        assert!(pressure.is_full() && pressure.must_hold() && !pressure.take_release());
+        pressure.set_full(false);
+        assert!(pressure.take_release() && !pressure.must_hold());
     }
 }

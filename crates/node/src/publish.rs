@@ -47,6 +47,12 @@ impl ShardService {
             return self.on_unacknowledged_publish(turn, connection, publish, &topic);
         };
         let is_exactly_once = publish.qos == QoS::ExactlyOnce;
+        if self.shared.pressure.is_full() && connection.version == Version::V5 {
+            // Nothing of it is kept, so the id is free again [MQTT-4.3.3-9].
+            let kind = if is_exactly_once { PacketType::PubRec } else { PacketType::PubAck };
+            write_ack(turn, connection, kind, packet_id, ReasonCode::QUOTA_EXCEEDED);
+            return Then::Continue;
+        }
         if is_exactly_once && !connection.is_stored() {
             let received_ids = &mut connection.rare().received_ids;
             if received_ids.contains(&packet_id.get()) {

@@ -170,6 +170,8 @@ labelled! {
         PlaintextPassword = "plaintext_password",
         /// Client ids are bound to users, and this one is not that user's.
         ClientIdNotYours = "client_id_not_yours",
+        /// A session would have to be stored, and the disk of the log has no room.
+        LogFull = "log_full",
         /// CONNECT itself cannot be read.
         Malformed = "malformed",
     }

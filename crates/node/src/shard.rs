@@ -19,6 +19,7 @@ use quantumqtt_wire::{
 };
 
 use crate::admission::Doors;
+use crate::checkpointer::Wanted;
 use crate::config::NodeLimits;
 use crate::connect::{Step, connection_event};
 use crate::connection::{Connection, Session, State};
@@ -40,6 +41,8 @@ use crate::verdicts::Verdicts;
 /// What all shards of a node share.
 pub(crate) struct Shared {
     pub(crate) node_id: u32,
+    /// What an acknowledgement means here; MQTT 5 clients are told.
+    pub(crate) durability: &'static str,
     pub(crate) started_ms: u64,
     pub(crate) limits: NodeLimits,
     pub(crate) registry: Registry,
@@ -74,6 +77,8 @@ pub(crate) enum Mail {
     PolicyTaken { generation: u64 },
     /// Something in the log has become durable, or it has failed; the end of the turn looks.
     LogMoved,
+    /// The thread that writes a checkpoint asks the partition's owner for something.
+    CheckpointWants(Wanted),
     /// The log has caught up: publishers that were held may go on.
     LogHasRoom,
     /// A retained QoS 0 publish is committed.
@@ -332,6 +337,9 @@ impl ShardService {
         }
         self.shared.pressure.add(proposed);
         must(partition.advance());
+        if let Some(log) = &self.shared.log {
+            self.shared.pressure.set_full(log.is_full());
+        }
         while let Some(applied) = must(partition.apply_next(&mut effects)) {
             self.shared.pressure.settle(applied.bytes);
             self.cells().count_entry(applied.commands);
@@ -342,6 +350,7 @@ impl ShardService {
                 turn.post(shard, Mail::LogHasRoom);
             }
         }
+        partition.on_turn_end(now_ms);
         let stored = partition.machine().statistics();
         self.cells().set_stored(stored.sessions);
         self.shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
@@ -566,6 +575,11 @@ impl Service for ShardService {
                 }
             }
             Mail::LogMoved => {}
+            Mail::CheckpointWants(wanted) => {
+                if let Some(partition) = &mut self.partition {
+                    partition.on_checkpoint_wanted(wanted);
+                }
+            }
             Mail::LogHasRoom => {
                 for id in std::mem::take(&mut self.held) {
                     if let Some(connection) = connections.get_mut(id) {

@@ -96,6 +96,9 @@ pub struct LogStatistics {
     pub applied_index: u64,
     pub checkpoint_index: u64,
     pub checkpoints_total: u64,
+    pub checkpoint_failures_total: u64,
+    /// Why the latest attempt failed, if it did.
+    pub checkpoint_error: Option<String>,
 }
 
 /// A frozen snapshot of the whole node; the only thing exporters read.

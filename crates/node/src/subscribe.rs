@@ -46,6 +46,14 @@ impl ShardService {
         }
         let subscription_id = subscribe.properties.subscription_ids().next();
         let packet_id = subscribe.packet_id;
+        if connection.is_stored() && self.shared.pressure.is_full() {
+            // Nothing new can be kept, so nothing is promised.
+            let told =
+                |code: ReasonCode| if code.is_error() { code } else { ReasonCode::QUOTA_EXCEEDED };
+            let codes: Vec<u8> = judged.iter().map(|judged| told(judged.code).0).collect();
+            write_suback(turn, &connection.outlet, connection.version, packet_id, &codes);
+            return Then::Continue;
+        }
         if connection.is_stored() {
             let filters = judged.iter().map(Judged::as_command).collect();
             let (session_epoch, _) = connection.session_ids();

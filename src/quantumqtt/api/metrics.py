@@ -147,6 +147,10 @@ def _log_families(log: LogStatistics) -> Iterator[Metric]:
         "syncs": ("Syncs of the disk.", float(log.syncs_total)),
         "sync_seconds": ("Time spent in syncs of the disk.", log.sync_ns_total / 1e9),
         "checkpoints": ("Checkpoints made.", float(log.checkpoints_total)),
+        "checkpoint_failures": (
+            "Attempts at a checkpoint that failed.",
+            float(log.checkpoint_failures_total),
+        ),
     }
     for name, (meaning, count) in counters.items():
         yield CounterMetricFamily(f"quantumqtt_log_{name}", meaning, value=count)

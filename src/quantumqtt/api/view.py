@@ -107,4 +107,6 @@ def _log(log: LogStatistics) -> Json:
         "applied_index": log.applied_index,
         "checkpoint_index": log.checkpoint_index,
         "checkpoints_total": log.checkpoints_total,
+        "checkpoint_failures_total": log.checkpoint_failures_total,
+        "checkpoint_error": log.checkpoint_error,
     }

@@ -37,6 +37,11 @@ connections_max = 10000
 ```
 """
 
+_STORAGE: Final = """\
+The log on disk; without meaning under durability `memory`. A packet must fit into an entry of the
+log: `packet_bytes_max` ≤ 16 MiB + 128 KiB, and `segment_bytes` ≥ 4 × (`packet_bytes_max` + 256 KiB).
+"""
+
 _LIMITS: Final = """\
 Every bound has a name. None can be switched off; 0 is refused wherever it would mean something
 else than "none". Relations that must hold: `out_buffer_bytes_soft` ≤ `out_buffer_bytes_max`,
@@ -50,6 +55,7 @@ def render() -> str:
     sections = [
         ("Node", "", [key for key in keys if "." not in key.name]),
         ("Table `[log]`", "", [key for key in keys if key.name.startswith("log.")]),
+        ("Table `[storage]`", _STORAGE, [key for key in keys if key.name.startswith("storage.")]),
         ("Table `[limits]`", _LIMITS, [key for key in keys if key.name.startswith("limits.")]),
     ]
     parts = [_INTRODUCTION]

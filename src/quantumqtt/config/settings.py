@@ -11,7 +11,15 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, model_validator
 
-from quantumqtt.config.limits import DAY_S, GIB, MIB, Count, Limits
+from quantumqtt.config.limits import (
+    DAY_S,
+    GIB,
+    KIB,
+    MIB,
+    PACKET_BYTES_DEFAULT,
+    Count,
+    Limits,
+)
 from quantumqtt.config.listen import Address, parse_admin, parse_listen
 from quantumqtt.config.problems import Relation, refuse, refuse_relations
 from quantumqtt.errors import ConfigError
@@ -20,6 +28,9 @@ ENVIRONMENT_PREFIX: Final = "QUANTUMQTT_"
 ENVIRONMENT_NESTING: Final = "__"
 SHARDS_MAX: Final = 64
 LISTENERS_MAX: Final = 64
+# An entry holds a packet and what was gathered before it; a segment holds several entries.
+ENTRY_MARGIN_BYTES: Final = 256 * KIB
+ENTRIES_PER_SEGMENT: Final = 4
 
 Durability = Literal["strict", "group", "memory"]
 Profile = Literal["embedded", "production"]
@@ -106,7 +117,7 @@ class StorageSettings(BaseModel):
     )
 
     segment_bytes: Count = Field(
-        default=64 * MIB,
+        default=80 * MIB,
         ge=MIB,
         le=GIB,
         description="Size of one file of the log; files are made ahead and used again.",
@@ -289,7 +300,31 @@ class Settings(BaseModel):
                     "choose strict with a data directory, or use profile embedded",
                 )
             )
+        if self.durability != "memory":
+            broken += self._entry_relations()
         return broken
+
+    def _entry_relations(self) -> list[Relation]:
+        """A publish is one entry of the log, and an entry stands in one segment."""
+        largest = self.limits.packet_bytes_max
+        if largest > PACKET_BYTES_DEFAULT:
+            return [
+                Relation(
+                    ("limits.packet_bytes_max", "durability"),
+                    f"{largest} is above {PACKET_BYTES_DEFAULT}, the largest packet the log takes",
+                    f"choose {PACKET_BYTES_DEFAULT} or less, or durability memory",
+                )
+            ]
+        wanted = (largest + ENTRY_MARGIN_BYTES) * ENTRIES_PER_SEGMENT
+        if wanted > self.storage.segment_bytes:
+            return [
+                Relation(
+                    ("storage.segment_bytes", "limits.packet_bytes_max"),
+                    f"{self.storage.segment_bytes} is too small for packets of {largest} bytes",
+                    f"choose segment_bytes of at least {wanted}, or a smaller packet_bytes_max",
+                )
+            ]
+        return []
 
     def _profile_relations(self) -> list[Relation]:
         if self.profile != "production":

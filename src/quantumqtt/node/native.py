@@ -142,6 +142,14 @@ class LogStatistics(Protocol):
     def checkpoints_total(self) -> int:
         """Checkpoints made."""
 
+    @property
+    def checkpoint_failures_total(self) -> int:
+        """Attempts at one that failed."""
+
+    @property
+    def checkpoint_error(self) -> str | None:
+        """Why the latest attempt failed, if it did."""
+
 
 class Statistics(Protocol):
     """A frozen snapshot of the node's counters; the only thing exporters read."""

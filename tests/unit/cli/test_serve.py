@@ -22,6 +22,8 @@ from tests.harness.ports import taken_port
 from tests.harness.raw_peer import RawPeer, connect_packet, packet, text
 
 SERVE = (*PROGRAM, "serve")
+# The program's own default is a log in the working directory.
+IN_MEMORY = {**clean_environment(), "QUANTUMQTT_DURABILITY": "memory"}
 # The same program where one library of the `server` extra cannot be imported.
 WITHOUT_EXTRA = (
     sys.executable,
@@ -35,7 +37,7 @@ def refused(*arguments: str, program: Sequence[str] = PROGRAM, **environment: st
     """Run `serve` with arguments that cannot work; gives the lines on standard error."""
     ran = subprocess.run(
         [*program, "serve", *arguments],
-        env={**clean_environment(), **environment},
+        env={**IN_MEMORY, **environment},
         capture_output=True,
         text=True,
         timeout=END_DEADLINE_S,
@@ -62,7 +64,7 @@ def test_it_says_ready_once_and_serves() -> None:
 def test_the_text_form_of_the_ready_line() -> None:
     process = subprocess.Popen(
         [*SERVE, "--listen", "tcp://127.0.0.1:0", "--admin", "127.0.0.1:0"],
-        env=clean_environment(),
+        env=IN_MEMORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -258,8 +260,7 @@ def test_every_mistake_of_flags_and_environment_is_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint", "remedy"),
     [
-        (["--durability", "group"], "does not exist in this release", "memory"),
-        (["--durability", "strict"], "does not exist in this release", "memory"),
+        (["--durability", "sure"], "is not one of the choices", "memory"),
         (["--profile", "production"], "is plaintext", "embedded"),
         (["--listen", "tls://127.0.0.1:8883"], "not in this release", "tcp://"),
         (["--listen", "tcp://192.0.2.1:1883"], "192.0.2.1:1883", "address"),
@@ -301,7 +302,7 @@ def test_closed_output_does_not_stop_the_broker() -> None:
     with writer:
         process = subprocess.Popen(
             [*SERVE, "--log-format", "json", "--listen", "tcp://127.0.0.1:0", "--admin", "off"],
-            env=clean_environment(),
+            env=IN_MEMORY,
             stdout=writer.fileno(),
             stderr=subprocess.PIPE,
             text=True,

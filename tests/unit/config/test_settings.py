@@ -14,16 +14,43 @@ def refused(**values: object) -> list[tuple[str, str | None]]:
 
 
 @pytest.mark.parametrize("level", ["strict", "group", "STRICT"])
-def test_durability_without_a_log_is_refused_and_says_what_there_is(level: str) -> None:
+def test_a_log_needs_a_directory(level: str) -> None:
     ((text, remedy),) = refused(durability=level)
     assert text.startswith("--durability: durability: ")
-    assert "needs the log, which does not exist in this release" in text
+    assert "needs a data directory" in text
     assert remedy is not None
-    assert "memory" in remedy
+    assert "--data DIR" in remedy
+
+
+@pytest.mark.requirement("X-100")
+def test_a_place_on_disk_makes_acknowledgements_durable() -> None:
+    assert settings_from([]).durability == "memory"
+    assert settings_from([FlagLayer({"data": "d"})]).durability == "strict"
+    assert settings_from([FlagLayer({"data": "d", "durability": "memory"})]).durability == "memory"
+
+
+@pytest.mark.requirement("LOG-38")
+@pytest.mark.parametrize("level", ["group", "memory"])
+def test_production_acknowledges_nothing_that_is_not_on_disk(level: str) -> None:
+    told = refused(profile="production", durability=level, data="d")
+    assert any(f"does not run under {level}" in text for text, _ in told)
+
+
+def test_a_packet_must_fit_into_the_log() -> None:
+    limits = {"packet_bytes_max": 20 * 1024 * 1024}
+    ((text, remedy),) = refused(data="d", limits=limits)
+    assert "the largest packet the log takes" in text
+    assert remedy is not None
+    assert "durability memory" in remedy
+    assert settings_from([FlagLayer({"limits": limits})]).limits.packet_bytes_max == 20 << 20
+    ((text, remedy),) = refused(data="d", storage={"segment_bytes": 1024 * 1024})
+    assert "too small for packets of" in text
+    assert remedy is not None
+    assert "segment_bytes of at least" in remedy
 
 
 def test_production_refuses_every_plaintext_listener() -> None:
-    told = refused(profile="production", listen=["tcp://127.0.0.1:1", "tcp://0.0.0.0:2"])
+    told = refused(profile="production", data="d", listen=["tcp://127.0.0.1:1", "tcp://0.0.0.0:2"])
     assert [text for text, _ in told] == [
         "--listen: listen: tcp://127.0.0.1:1 is plaintext, which profile production refuses",
         "--listen: listen: tcp://0.0.0.0:2 is plaintext, which profile production refuses",
@@ -32,7 +59,7 @@ def test_production_refuses_every_plaintext_listener() -> None:
 
 
 def test_production_refuses_the_default_listener_too() -> None:
-    ((text, _),) = refused(profile="production")
+    ((text, _),) = refused(profile="production", data="d")
     assert text.startswith("--profile: listen: tcp://127.0.0.1:1883 is plaintext")
 
 

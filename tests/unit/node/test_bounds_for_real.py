@@ -1,9 +1,11 @@
 """Every bound at both ends on the real native node: it serves, or it is refused by name."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
+from quantumqtt.config import FlagLayer, settings_from
 from quantumqtt.config.keys import Key, catalogue
 from quantumqtt.errors import ConfigError
 from quantumqtt.node import Broker, NodeState
@@ -17,12 +19,17 @@ CASES = [
 ]
 
 
-def broker_with(key: Key, value: int) -> Broker:
+def broker_with(key: Key, value: int, data: Path) -> Broker:
     """Make a broker with one bound changed; ConfigError when it cannot be."""
     listen = ["tcp://127.0.0.1:0"]
     table, _, name = key.name.rpartition(".")
     if table == "limits":
         return Broker(listen=listen, shards=1, limits={name: value})
+    if table == "storage":
+        # A small packet fits whatever size of segment is tried.
+        limits = {"packet_bytes_max": 1024, "offline_bytes_max": 1024}
+        asked = {"data": str(data), "storage": {name: value}, "limits": limits}
+        return Broker(settings_from([FlagLayer({**asked, "listen": listen, "shards": 1})]))
     assert key.name == "shards"
     return Broker(listen=listen, shards=value)
 
@@ -36,9 +43,9 @@ def greet(port: int) -> bytes:
 
 @pytest.mark.hardening("numeric-options")
 @pytest.mark.parametrize(("key", "value"), CASES)
-def test_a_bound_serves_or_is_refused_by_name(key: Key, value: int) -> None:
+def test_a_bound_serves_or_is_refused_by_name(key: Key, value: int, tmp_path: Path) -> None:
     async def serve() -> NodeState:
-        async with broker_with(key, value) as broker:
+        async with broker_with(key, value, tmp_path / "data") as broker:
             connack = await asyncio.to_thread(greet, broker.listeners[0].port)
             assert connack[0] == 0x20
             assert connack[3] == 0x00, "admitted"
