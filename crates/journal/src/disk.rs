@@ -27,7 +27,7 @@ pub trait Disk: Send + Sync {
     /// Takes a file's name away.
     fn remove(&self, path: &str) -> io::Result<()>;
 
-    /// Names of the files of a directory, in order. A directory that is absent is empty.
+    /// Names in a directory, of files and directories, in order. One that is absent is empty.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 
     /// Takes the lock of that name until the guard is dropped.

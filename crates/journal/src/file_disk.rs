@@ -1,5 +1,11 @@
 //! A real directory, over rustix: the only module that reaches a file system.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is the seam to the file system"
+)]
+
 use std::any::Any;
 use std::fs::{File as StdFile, OpenOptions};
 use std::io::{self, IoSlice};

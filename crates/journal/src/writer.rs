@@ -21,7 +21,7 @@ use crate::format::{
     BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, RECORD_OVERHEAD, RecordKind, Sealed, SegmentHeader,
 };
 use crate::keys::Entropy;
-use crate::limits::RECORD_BYTES_CLOSE;
+use crate::limits::TABLE_BYTES_CLOSE;
 use crate::options::{Clock, Durability, JournalOptions};
 use crate::segment::{Placed, Records, Segment, WAL_DIR, head, segment_path};
 use crate::shared::{Lsn, Shared, WakeToken};
@@ -434,8 +434,7 @@ fn write_table(rows: &BTreeMap<u64, GroupRow>, lsn: Lsn, table: &mut Records) {
     while rest.peek().is_some() {
         table.push(head(RecordKind::Table, 0, lsn), |body| {
             let start = body.len();
-            while let Some((&group, row)) =
-                rest.next_if(|_| body.len() - start < RECORD_BYTES_CLOSE)
+            while let Some((&group, row)) = rest.next_if(|_| body.len() - start < TABLE_BYTES_CLOSE)
             {
                 row.encode(group, body);
             }

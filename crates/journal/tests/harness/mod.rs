@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test program uses its own part")]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests make directories")]
 
+pub mod world;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
@@ -39,6 +41,10 @@ impl Drop for Scratch {
     }
 }
 
+pub fn set_permissions(path: &Path, permissions: std::fs::Permissions) {
+    std::fs::set_permissions(path, permissions).unwrap();
+}
+
 pub fn keys() -> FixedKeys {
     FixedKeys::new([7; 32])
 }
@@ -69,7 +75,7 @@ pub fn group(journal: &Journal, recovered: &mut Vec<RecoveredGroup>, id: u64) ->
         Some(at) => recovered.remove(at),
         None => journal.create_group(&lone_spec(id)).unwrap(),
     };
-    Group::start(group, 0, GroupOptions::new(id as usize))
+    Group::start(group, GroupOptions::new(id as usize))
 }
 
 /// Takes what is committed, and says it is applied.
