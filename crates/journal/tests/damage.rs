@@ -105,7 +105,6 @@ fn a_damaged_tail_above_the_watermark_is_cut() {
     let (path, _, end) = record_ranges(&whole).pop().unwrap();
     // Two more batches: the second one's mark proves the first, nothing proves the second.
     let mut life = world.open().unwrap();
-    drop(life.journal.recovery());
     for _ in 0..2 {
         let replica = life.replicas.get_mut(&1).unwrap();
         replica.group.propose(vec![9; 300].into()).unwrap();
@@ -199,7 +198,8 @@ fn keys_nodes_and_formats_that_do_not_fit_are_named() {
 
 #[test]
 fn a_missing_segment_is_damage() {
-    let world = written(true);
+    let mut world = written(true);
+    world.open().unwrap().journal.stop().unwrap();
     let paths: Vec<_> = segments(&world.disk).into_keys().collect();
     assert!(paths.len() > 2);
     for missing in &paths[1..paths.len() - 1] {

