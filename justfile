@@ -184,6 +184,16 @@ soak minutes="10":
 races:
     cargo test -p quantumqtt-reactor --release --features loom --lib races
 
+# The same operations into our log and into raft-engine, which compiles for minutes
+[group('night')]
+wal-oracle:
+    cargo test -p quantumqtt-journal --release --features oracle --lib oracle
+
+# What the log costs per entry, beside the disk it stands on: just wal-bench /var/tmp 5
+[group('night')]
+wal-bench directory="/tmp" seconds="2":
+    cargo run -qrp quantumqtt-journal --example wal_bench -- {{ directory }} {{ seconds }}
+
 # Search for bytes that break a decoder: just fuzz packet 600, or `all`
 [group('night')]
 fuzz target="all" seconds="600":

@@ -100,7 +100,7 @@ pub(crate) fn decode_entries(
     // The commit index stands first; `note_record` reads it.
     let mut at = 0;
     cut(body, &mut at, 8)?;
-    let mut entries = Vec::with_capacity(usize::from(count));
+    let mut entries = Vec::with_capacity(usize::from(count).min(body.len() / 5));
     for index in (first_index..).take(usize::from(count)) {
         let kind = cut(body, &mut at, 1)?[0];
         let mut entry = Entry { index, term, ..Entry::default() };

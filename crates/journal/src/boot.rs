@@ -1,7 +1,7 @@
 //! The boot record: what the last start found, for people and tools.
 //!
-//! It influences nothing (GEN-04): nobody here reads it, and a record that could not be written is not
-//! worth refusing to start.
+//! It influences nothing (GEN-04): nobody here reads it, and a record that could not be written is
+//! not worth refusing to start.
 
 use std::io::{self, IoSlice};
 

@@ -1,9 +1,9 @@
 //! Checkpoints: the state of a group as of one index, in chunks that its owner names.
 //!
-//! A checkpoint exists when its manifest has its final name. Before that every chunk was written and
-//! synced, the manifest was written and synced under another name, and the directory was synced;
-//! so a crash leaves a whole checkpoint or none, and files without a manifest are litter that the
-//! next start sweeps. A chunk is authenticated before anybody sees it.
+//! A checkpoint exists when its manifest has its final name. Before that every chunk was written
+//! and synced, the manifest was written and synced under another name, and the directory was
+//! synced; so a crash leaves a whole checkpoint or none, and files without a manifest are litter
+//! that the next start sweeps. A chunk is authenticated before anybody sees it.
 //!
 //! The log is cut behind a checkpoint by `Group::compact` alone, and never past the lowest of the
 //! named floors it is given.

@@ -55,6 +55,9 @@ pub trait File: Send + Sync {
     /// Writes zeros, so that blocks are allocated and later writes move no metadata.
     fn zero(&self, offset: u64, bytes: u64) -> io::Result<()>;
 
+    /// Cuts the file off; what stood behind is given back to the disk.
+    fn cut_off(&self, length: u64) -> io::Result<()>;
+
     /// The file's length.
     fn length(&self) -> io::Result<u64>;
 }

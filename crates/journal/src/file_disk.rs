@@ -166,6 +166,10 @@ impl File for OpenFile {
         Ok(())
     }
 
+    fn cut_off(&self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)
+    }
+
     fn length(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }

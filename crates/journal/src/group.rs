@@ -2,15 +2,16 @@
 //!
 //! The group drives raft-rs on its asynchronous path. Rules, each with a test:
 //!
-//! 1. Between `ready` and `advance_append_async` nothing is stepped or proposed, and new entries can
-//!    be read from the storage before the latter.
+//! 1. Between `ready` and `advance_append_async` nothing is stepped or proposed, and new entries
+//!    can be read from the storage before the latter.
 //! 2. A leader's messages go out at once; a follower's only after the sync of their ready.
 //! 3. Readies are persisted in order; `on_persist_ready(n)` covers all up to n. Only then the
 //!    node's own vote for an entry counts, so `has_ready` is asked again.
 //! 4. Term and vote are synced with the entries they come with. A commit index that moved alone
 //!    is written with the next entries, without a sync of its own.
 //! 5. Nothing is handed out that is not both committed and persisted here.
-//! 6. The election timeout is a function of seed, node, group, term and role; raft-rs would roll dice.
+//! 6. The election timeout is a function of seed, node, group, term and role; raft-rs would roll
+//!    dice.
 //!
 //! Absent on purpose: clocks (ticks are calls), threads, the network (messages are values).
 
@@ -153,7 +154,8 @@ pub struct Group {
 impl Group {
     /// Starts a group where the log left it; a lone voter begins to lead at once.
     ///
-    /// The machine must have been restored from `recovered.checkpoint()`; entries follow from there.
+    /// The machine must have been restored from `recovered.checkpoint()`; entries follow from
+    /// there.
     pub fn start(recovered: RecoveredGroup, options: GroupOptions) -> Self {
         let RecoveredGroup {
             id,
@@ -177,7 +179,8 @@ impl Group {
         };
         let mut terms = VecDeque::from([base]);
         note_terms(&mut terms, entries.make_contiguous());
-        // raft 0.7.0 takes more applied than committed for a fault; what a checkpoint covers was committed.
+        // raft 0.7.0 takes more applied than committed for a fault; what a checkpoint covers was
+        // committed.
         let hard_state = HardState {
             term: row.term,
             vote: row.vote,
@@ -352,6 +355,12 @@ impl Group {
                 self.persisted(number, messages);
             }
         }
+        self.has_work()
+    }
+
+    /// Whether `stage` has something to do without waiting for anything: after much was taken, or
+    /// after `on_durable`.
+    pub fn has_work(&self) -> bool {
         self.quarantined.is_none() && self.node.has_ready()
     }
 
@@ -513,7 +522,7 @@ fn raft_config(node_id: u64, applied: u64, options: &GroupOptions) -> Config {
         heartbeat_tick: options.heartbeat_ticks,
         min_election_tick: options.election_ticks_min,
         max_election_tick: options.election_ticks_max,
-        max_size_per_msg: REPLICATE_BYTES_MAX,
+        max_size_per_msg: REPLICATE_BYTES_MAX.min(options.uncommitted_bytes_max),
         max_inflight_msgs: REPLICATE_INFLIGHT_MAX,
         max_uncommitted_size: options.uncommitted_bytes_max,
         max_committed_size_per_ready: COMMITTED_BYTES_PER_READY_MAX,

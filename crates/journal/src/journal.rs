@@ -13,14 +13,14 @@ use crate::checkpoint::{CHECKPOINT_DIR, Checkpoint, find_checkpoint};
 use crate::crypto::EpochKeys;
 use crate::disk::Disk;
 use crate::error::{Damage, JournalError, Refusal};
-use crate::format::RecordKind;
+use crate::format::{RecordKind, Sealed, align};
 use crate::keys::KeyProvider;
 use crate::limits::{GROUPS_MAX, entry_bytes_max};
 use crate::manifest::Signer;
 use crate::members::Members;
 use crate::options::{Drive, JournalOptions};
 use crate::recovery::{KeyRing, Recovered, RecoverySummary, recover};
-use crate::segment::WAL_DIR;
+use crate::segment::{WAL_DIR, segment_path};
 use crate::shared::{Lsn, Shared, Stager, Wake, WakeToken};
 use crate::shelf::Shelf;
 use crate::statistics::{Counters, Statistics};
@@ -119,6 +119,7 @@ impl Journal {
         let shelf = Arc::new(Shelf::open(Arc::clone(&disk), options.segment_bytes)?);
         let counters = Arc::new(Counters::default());
         let summary = recovered.summary.clone();
+        let recovered_end = recovered.previous.clone();
         let (groups, beginning) = split(recovered, checkpoints, &options);
         let mut writer = Writer::new(
             Arc::clone(&shared),
@@ -129,7 +130,12 @@ impl Journal {
             Arc::clone(&counters),
             beginning,
         );
+        let ended =
+            recovered_end.filter(|_| summary.quarantined.is_empty() && summary.cut.is_none());
         writer.begin()?;
+        if let Some(ended) = ended.filter(|_| !shared.is_full()) {
+            give_back(&*disk, &ended, options.alignment);
+        }
         let ids = groups.iter().map(RecoveredGroup::id).collect();
         let (threads, pumped) = match options.drive {
             Drive::Pump => (None, Some(Mutex::new(writer))),
@@ -321,6 +327,18 @@ impl Drop for Journal {
     }
 }
 
+/// Gives the zeros behind a recovered segment's end back: starts in a row shall not fill the disk.
+///
+/// The new segment's header says where the old one ends, so nothing that counts is touched, and if
+/// it fails nothing is lost but room.
+fn give_back(disk: &dyn Disk, ended: &Sealed, alignment: u32) {
+    let used = align(ended.end, alignment) + u64::from(alignment);
+    let path = segment_path(ended.sequence);
+    let _ = disk
+        .open(&path)
+        .and_then(|file| if file.length()? > used { file.cut_off(used) } else { Ok(()) });
+}
+
 fn lock(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>, JournalError> {
     disk.lock(LOCK_PATH).map_err(|why| {
         if why.kind() == std::io::ErrorKind::WouldBlock {
@@ -342,7 +360,8 @@ fn mark_of(checkpoint: &Checkpoint) -> CheckpointMark {
     }
 }
 
-/// The newest usable checkpoint of each group; a group whose log needs one and has none is an error.
+/// The newest usable checkpoint of each group; a group whose log needs one and has none is an
+/// error.
 fn find_checkpoints(
     disk: &Arc<dyn Disk>,
     ring: &mut KeyRing<'_>,

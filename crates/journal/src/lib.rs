@@ -10,13 +10,15 @@
 //!    copies the payload once, into the writer's buffer.
 //! 4. The writer makes everything staged by all shards durable with one write and one sync, and
 //!    calls `wake` once per shard that waits.
-//! 5. The woken shard calls [`Group::advance`] for its groups, then [`Group::take_committed`]: these
-//!    entries are durable here and on a quorum. It applies them, says so ([`Group::applied`]), and
-//!    only now acknowledges.
+//! 5. The woken shard calls [`Group::advance`] for its groups, then [`Group::take_committed`]:
+//!    these entries are durable here and on a quorum. It applies them, says so
+//!    ([`Group::applied`]), and only now acknowledges.
+//!    Much at once comes in pieces: while [`Group::has_work`], the shard does this again.
 //!
-//! Now and then the shard writes a [`CheckpointWriter`] full of its machine's state, and cuts the log
-//! behind it with [`Group::compact`]. At the next start [`RecoveredGroup::checkpoint`] is the newest
-//! one that checks out; the machine is restored from it, and `take_committed` goes on behind it.
+//! Now and then the shard writes a [`CheckpointWriter`] full of its machine's state, and cuts the
+//! log behind it with [`Group::compact`]. At the next start [`RecoveredGroup::checkpoint`] is the
+//! newest one that checks out; the machine is restored from it, and `take_committed` goes on behind
+//! it.
 //!
 //! An error of write or sync ends the journal: [`Journal::failure`] tells why, everything later is
 //! refused, and nothing staged since the last good sync counts. A full disk is met only between
@@ -43,8 +45,12 @@ pub mod limits;
 mod manifest;
 mod members;
 mod options;
+#[cfg(all(test, feature = "oracle"))]
+mod oracle;
 mod reader;
 mod recovery;
+#[cfg(test)]
+mod round_trips;
 mod scrub;
 mod segment;
 mod shared;

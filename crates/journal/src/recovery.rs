@@ -2,8 +2,8 @@
 //!
 //! Rules:
 //!
-//! - A segment that has a successor ended where the successor's header says. Anything in it that does
-//!   not check out is damage.
+//! - A segment that has a successor ended where the successor's header says. Anything in it that
+//!   does not check out is damage.
 //! - The last segment ends at the first thing that does not check out, unless something behind it
 //!   proves that it had been durable: a trailer, or the mark of a later batch. Then it is damage.
 //! - Damage to a record's body concerns its group, which is quarantined; the others go on. Damage

@@ -2,9 +2,9 @@
 //!
 //! A file is worth keeping: its blocks are allocated and written, so a sync of later writes moves
 //! data and nothing else. A retired segment therefore changes its name, is zeroed in the background
-//! and waits as a spare. Names are made durable first, so that a crash never leaves a segment's name on
-//! zeros. Old records could not be taken for new ones even without the zeros: the checksums of a
-//! segment's records are seeded with its salt.
+//! and waits as a spare. Names are made durable first, so that a crash never leaves a segment's
+//! name on zeros. Old records could not be taken for new ones even without the zeros: the checksums
+//! of a segment's records are seeded with its salt.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -591,6 +591,16 @@ impl File for SimFile {
         state.end(())
     }
 
+    fn cut_off(&self, length: u64) -> io::Result<()> {
+        self.change("cut", &length.to_le_bytes())?;
+        let mut state = self.disk.state.lock();
+        let content = &mut state.files[self.file];
+        content.live.truncate(length as usize);
+        content.durable.truncate(length as usize);
+        content.pending.retain(|sector| (sector.at as u64) < length);
+        state.end(())
+    }
+
     fn length(&self) -> io::Result<u64> {
         let state = self.disk.state.lock();
         state.end(state.files[self.file].live.len() as u64)

@@ -1,5 +1,5 @@
 //! What the tests of this crate share.
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests make directories")]
 
 pub mod world;
