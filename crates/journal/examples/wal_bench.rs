@@ -64,7 +64,10 @@ fn measure(scratch: &Path, batch: usize, length: Duration) {
     let directory = scratch.join(format!("batch-{batch}"));
     let disk = Arc::new(FileDisk::new(directory).expect("a directory"));
     let (sender, woken) = channel();
-    let wake = Arc::new(move |token| drop(sender.send(token)));
+    let wake = Arc::new(move |token| {
+        // Nobody listens any more when the measurement is over.
+        let _ = sender.send(token);
+    });
     let keys = FixedKeys::new([3; 32]);
     let opened = Journal::open(disk, JournalOptions::new(1), &keys, wake);
     let (journal, _) = opened.expect("a new journal");

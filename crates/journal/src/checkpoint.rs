@@ -147,8 +147,8 @@ impl Checkpoint {
         if sha256(&sealed) != chunk.digest {
             return Err(refuse("has another digest"));
         }
-        let sealer = self.keys.checkpoint(salt, *group, *index);
-        if !sealer.open(number as u32, chunk.name.as_bytes(), &mut sealed) {
+        let key = self.keys.checkpoint(salt, *group, *index);
+        if !key.open(number as u32, chunk.name.as_bytes(), &mut sealed) {
             return Err(refuse("is not authentic"));
         }
         sealed.truncate(sealed.len().saturating_sub(TAG_BYTES));

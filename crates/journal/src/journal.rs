@@ -141,8 +141,7 @@ impl Journal {
             Drive::Pump => (None, Some(Mutex::new(writer))),
             Drive::Threads => {
                 let clock = Arc::clone(&options.clock);
-                let started =
-                    Threads::start(writer, Arc::clone(&shared), Arc::clone(&shelf), clock);
+                let started = Threads::start(writer, Arc::clone(&shared), &shelf, clock);
                 let threads = started
                     .map_err(|why| JournalError::disk("starting the writer", "thread", why))?;
                 (Some(threads), None)

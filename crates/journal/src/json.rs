@@ -20,7 +20,7 @@ pub(crate) enum Json {
 }
 
 impl Json {
-    pub(crate) fn text(text: impl ToString) -> Self {
+    pub(crate) fn text(text: impl std::fmt::Display) -> Self {
         Self::Text(text.to_string())
     }
 

@@ -91,7 +91,9 @@ impl Pair {
         let place = (first, shape.term, count as u16);
         stager.push(RecordKind::Entries, place, |out| {
             put_u64(out, 0);
-            entries.iter().for_each(|entry| put_entry(out, entry));
+            for entry in &entries {
+                put_entry(out, entry);
+            }
         });
         stager.finish_unwatched();
         let mut batch = LogBatch::default();

@@ -137,7 +137,9 @@ proptest! {
     #[test]
     fn tables_come_back(rows in vec((any::<u64>(), row()), 0..6)) {
         let mut body = Vec::new();
-        rows.iter().for_each(|(group, row)| row.encode(*group, &mut body));
+        for (group, row) in &rows {
+            row.encode(*group, &mut body);
+        }
         prop_assert_eq!(read_table(&body).unwrap(), rows);
     }
 
@@ -148,7 +150,9 @@ proptest! {
         let mut body = Vec::new();
         put_u64(&mut body, 7);
         let before = body.len();
-        entries.iter().for_each(|entry| put_entry(&mut body, entry));
+        for entry in &entries {
+            put_entry(&mut body, entry);
+        }
         prop_assert_eq!(entries.iter().map(entry_bytes).sum::<usize>(), body.len() - before);
         let read = decode_entries(&Bytes::from(body), first, term, entries.len() as u16).unwrap();
         for (at, (read, written)) in read.iter().zip(&entries).enumerate() {

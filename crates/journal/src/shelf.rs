@@ -28,6 +28,10 @@ struct Stock {
     failed: Option<JournalError>,
 }
 
+fn is_spare(name: &str) -> bool {
+    name.strip_suffix(".spare").is_some()
+}
+
 /// The stock of spare files.
 pub(crate) struct Shelf {
     disk: Arc<dyn Disk>,
@@ -44,7 +48,7 @@ impl Shelf {
             .disk
             .list(WAL_DIR)
             .map_err(|why| JournalError::disk("listing segments", WAL_DIR, why))?;
-        let spares: Vec<_> = names.iter().filter(|name| name.ends_with(".spare")).collect();
+        let spares: Vec<_> = names.iter().filter(|name| is_spare(name)).collect();
         for name in &spares {
             shelf.remove(&format!("{WAL_DIR}/{name}"))?;
         }

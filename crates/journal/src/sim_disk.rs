@@ -162,6 +162,7 @@ struct State {
     capacity: Option<u64>,
     faults: Vec<(Fault, u64)>,
     sync_us: u64,
+    lies: bool,
     trace: u64,
 }
 
@@ -188,6 +189,7 @@ impl SimDisk {
             capacity: None,
             faults: Vec::new(),
             sync_us: 0,
+            lies: false,
             trace: 0,
         };
         Self { state: Arc::new(Mutex::new(state)), clock: SimClock::default() }
@@ -238,6 +240,11 @@ impl SimDisk {
     /// How long each sync takes.
     pub fn set_sync_us(&self, sync_us: u64) {
         self.state.lock().sync_us = sync_us;
+    }
+
+    /// A disk that says it synced and did not: what tests of syncing must find out.
+    pub fn set_lying(&self, lies: bool) {
+        self.state.lock().lies = lies;
     }
 
     /// Ends the machine's or the process's life and starts the disk again.
@@ -386,7 +393,9 @@ impl State {
                         *byte = content.durable.get(sector.at + place).copied().unwrap_or(0);
                     }
                     if self.dice.below(4) == 0 {
-                        bytes.iter_mut().for_each(|byte| *byte = self.dice.next() as u8);
+                        for byte in &mut bytes {
+                            *byte = self.dice.next() as u8;
+                        }
                     }
                 }
                 content.settle(sector.at, &bytes);
@@ -574,13 +583,18 @@ impl File for SimFile {
             // In the middle of it: the crash decides what arrived.
             return Err(power_off());
         }
+        if state.lies {
+            return Ok(());
+        }
         let failed = state.takes_fault(Fault::SyncError);
         let content = &mut state.files[self.file];
         let pending = std::mem::take(&mut content.pending);
         if failed {
             return Err(io::Error::other("input/output error"));
         }
-        pending.iter().for_each(|sector| content.settle(sector.at, &sector.bytes));
+        for sector in &pending {
+            content.settle(sector.at, &sector.bytes);
+        }
         Ok(())
     }
 
@@ -623,6 +637,8 @@ impl SimEntropy {
 impl Entropy for SimEntropy {
     fn fill(&self, bytes: &mut [u8]) {
         let mut dice = self.dice.lock();
-        bytes.iter_mut().for_each(|byte| *byte = dice.next() as u8);
+        for byte in bytes {
+            *byte = dice.next() as u8;
+        }
     }
 }

@@ -48,10 +48,10 @@ impl Threads {
     pub(crate) fn start(
         writer: Writer,
         shared: Arc<Shared>,
-        shelf: Arc<Shelf>,
+        shelf: &Arc<Shelf>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Self> {
-        let stocked = Arc::clone(&shelf);
+        let stocked = Arc::clone(shelf);
         let keeper = std::thread::Builder::new()
             .name("journal-shelf".to_owned())
             .spawn(move || stocked.run())?;

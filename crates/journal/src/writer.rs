@@ -228,7 +228,7 @@ impl Writer {
             .iter()
             .map(|placed| placed.at + RECORD_OVERHEAD + placed.head.length as usize - start);
         let fitting = ends.clone().take_while(|&end| end <= room).count();
-        let Some(bytes) = ends.take(fitting).last() else {
+        let Some(bytes) = ends.take(fitting).next_back() else {
             return if segment.is_empty() {
                 Err(no_room_for_table(&segment.path))
             } else {

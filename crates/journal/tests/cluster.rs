@@ -2,6 +2,7 @@
 //!
 //! A safety phase with crashes, then a phase in which everything heals and must move again. One
 //! seed is one run: the trace of a second run is the same.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod harness;
 

@@ -1,4 +1,5 @@
 //! Crashes at every instant, on a disk that keeps any part of what was not synced.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod harness;
 
@@ -41,4 +42,15 @@ fn lives_of_any_length_end_in_crashes_of_any_kind() {
         }
         assert!(world.live(20), "seed {seed}");
     }
+}
+
+// req: LOG-12
+#[test]
+#[should_panic(expected = "acknowledged")]
+fn a_disk_that_only_says_it_synced_is_found_out() {
+    let mut world = World::new(1, 2);
+    world.disk.set_lying(true);
+    world.live(100);
+    world.disk.crash(Crash::Clean);
+    world.live(0);
 }

@@ -1,4 +1,5 @@
 //! Bytes that change at rest, keys and directories that do not belong together.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod harness;
 
@@ -260,7 +261,8 @@ fn a_changed_checkpoint_is_refused_and_the_one_before_is_used() {
     let index = newest.rsplit_once('/').unwrap().1[..16].to_owned();
     for path in paths.iter().filter(|path| path.contains(&index)) {
         let length = whole.read(path).unwrap().len() as u64;
-        for offset in (0..length).step_by(53) {
+        let step = if path.ends_with(".json") { 3 } else { 53 };
+        for offset in (0..length).step_by(step) {
             world.disk = whole.fork();
             world.disk.flip(path, offset, 2).unwrap();
             // Nothing was compacted: the older checkpoint and the log give the same state.

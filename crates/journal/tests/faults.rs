@@ -1,4 +1,5 @@
 //! Disks that fail, fill up, or sync slowly.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod harness;
 

@@ -1,4 +1,5 @@
 //! What the tests of this crate share.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests make directories")]
 
@@ -52,7 +53,9 @@ pub fn keys() -> FixedKeys {
 /// A wake that tells the test's thread.
 pub fn telling() -> (Wake, Receiver<WakeToken>) {
     let (sender, receiver) = channel();
-    let wake: Wake = Arc::new(move |token| drop(sender.send(token)));
+    let wake: Wake = Arc::new(move |token| {
+        let _ = sender.send(token);
+    });
     (wake, receiver)
 }
 

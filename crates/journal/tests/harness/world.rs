@@ -1,4 +1,5 @@
 //! Groups on a lying disk, a machine that remembers everything, and what must hold after a crash.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -152,7 +153,7 @@ impl World {
         self.check(&life);
         for (id, replica) in &life.replicas {
             let user = self.users.get_mut(id).unwrap();
-            user.proposed = replica.applied.clone();
+            user.proposed.clone_from(&replica.applied);
             user.acknowledged = user.proposed.len();
         }
         Ok(life)
