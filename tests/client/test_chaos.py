@@ -1,6 +1,7 @@
 """Chaos between client and broker: nothing accepted is lost, nothing at QoS 2 comes twice.
 
-The gate runs some seconds of it. The hour is `just night`; `CHAOS_SECONDS` says how long.
+The gate runs some seconds of it. The hour is `just soak-client`, or `just night`; `CHAOS_SECONDS`
+says how long it is in all, over two brokers and two versions of MQTT.
 """
 
 # Receipts can be awaited, and nobody has to.
@@ -10,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import random
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -35,6 +37,7 @@ class Ledger:
     def __init__(self) -> None:
         self.sent: dict[int, Receipt] = {}
         self.got: Counter[int] = Counter()
+        self.total = 0
         self._arrival = asyncio.Event()
 
     def on_message(self, message: Message) -> None:
@@ -55,6 +58,7 @@ class Ledger:
                 await self._arrival.wait()
         twice = [number for number in self.sent if number % 2 and self.got[number] > 1]
         assert twice == []
+        self.total += len(self.sent)
 
 
 def client_through(proxy: CuttingProxy, peer: Peer, **options: object) -> Client:
@@ -108,14 +112,19 @@ async def test_some_seconds_of_chaos(peer: Peer, seed: int, tmp_path: Path) -> N
 
 @pytest.mark.night
 @pytest.mark.timeout(0)
-async def test_an_hour_of_chaos_leaves_nothing_behind(peer: Peer, tmp_path: Path) -> None:
-    ledger, rounds, process = Ledger(), 0, os.getpid()
+async def test_an_hour_of_chaos_leaves_nothing_behind(
+    peer: Peer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger, rounds, hurts, process = Ledger(), 0, 0, os.getpid()
     await run_chaos(peer, 0, ledger, 5, tmp_path / "warm")
     before, ends_at = ProcessFacts.of(process), time.monotonic() + NIGHT_S / 4
     while time.monotonic() < ends_at:
         rounds += 1
-        await run_chaos(peer, rounds, ledger, 20, tmp_path / str(rounds))
+        hurts += await run_chaos(peer, rounds, ledger, 20, tmp_path / str(rounds))
     after = ProcessFacts.of(process)
+    with capsys.disabled():
+        told = f"{ledger.total} publishes, {hurts} connections hurt, none lost; {after}"
+        sys.stdout.write(f"\n{peer}: {told}\n")
     assert after.descriptors <= before.descriptors
     assert after.threads <= before.threads + 1
     assert after.memory_kib < before.memory_kib + 16_384
