@@ -310,9 +310,9 @@ class Driver:
         """Connect again and again; returns why there will be no other time."""
         attempt = 0
         while True:
-            connections_before = self._connections_total
+            connections_before = self._connections()
             error = await self._live_once()
-            was_open = self._connections_total > connections_before
+            was_open = self._connections() > connections_before
             if self._is_closed:
                 self._set_connected(error=error)
                 return error
@@ -626,6 +626,10 @@ class Driver:
         """Our client id, the server's choice included."""
         with self._lock:
             return self._session.client_id
+
+    def _connections(self) -> int:
+        with self._connection_lock:
+            return self._connections_total
 
     def statistics(self) -> Statistics:
         """Take a snapshot."""
