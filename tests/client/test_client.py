@@ -261,6 +261,7 @@ async def test_a_silent_server_is_given_up() -> None:
         await asyncio.wait_for(left.wait(), DEADLINE_S)
 
 
+@pytest.mark.requirement("CLI-24")
 async def test_waiting_for_room_is_back_pressure(peer: Peer) -> None:
     topic = name()
     async with client_of(peer, queue_bytes_max=2000) as client:
