@@ -181,22 +181,20 @@ async def test_our_broker_killed_again_and_again_loses_nothing(
         broker.start()
     except TransportError as refused:
         pytest.skip(f"this release of the broker has no log: {str(refused).splitlines()[-1]}")
-    options = {
-        "version": version,
-        "clean_start": False,
-        "session_expiry_s": 600,
-        "reconnect": QUICK,
-    }
+
+    def client(name: str, store: Path | None = None) -> Client:
+        return Client(
+            broker.url,
+            client_id=name,
+            store=store,
+            version=version,  # type: ignore[arg-type]
+            clean_start=False,
+            session_expiry_s=600,
+            reconnect=QUICK,
+        )
+
     with broker:
-        async with (
-            Client(broker.url, client_id="receiver", **options) as receiver,  # type: ignore[arg-type]
-            Client(
-                broker.url,
-                client_id="sender",
-                store=tmp_path / "s",
-                **options,  # type: ignore[arg-type]
-            ) as sender,
-        ):
+        async with client("receiver") as receiver, client("sender", tmp_path / "s") as sender:
             await receiver.handle(topic, ledger.on_message, qos=2).ready
             for number in range(900):
                 ledger.sent[number] = sender.publish_nowait(topic, str(number), qos=1 + number % 2)

@@ -1,4 +1,4 @@
-"""A user's program is clean under `mypy --strict` and pyright, as both see the installed package."""
+"""A user's program is clean under `mypy --strict` and pyright, as they see the package."""
 
 import json
 import subprocess
