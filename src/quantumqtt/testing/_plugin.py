@@ -53,7 +53,7 @@ def broker_tls(
     if "tls" not in SCHEMES:
         pytest.skip("this release of the broker has no tls:// listeners yet")
     certificate, key = broker_certificates.server
-    flags = (*_flags(request), "--tls-certificate", str(certificate), "--tls-key", str(key))
+    flags = (*_flags(request), "--cert", str(certificate), "--key", str(key))
     with BrokerProcess(tmp_path / "broker-tls", *flags, scheme="tls") as process:
         yield process
 
