@@ -173,7 +173,6 @@ class Driver:
         self._authenticator: Authenticator | None = session_options.authenticator
         self._observer = observer
         self._receive_interceptors = tuple(receive_interceptors)
-        self._dice = random.Random()
         self._commits = Commits(store, self._on_store_failed) if store is not None else None
         self._is_named = is_named
         self._new_receipt = new_receipt
@@ -360,7 +359,7 @@ class Driver:
         )
         if backoff is None or not may_retry:
             return None
-        return backoff.delay_s(attempt, self._dice.random())
+        return backoff.delay_s(attempt, random.random())
 
     async def _follow(self, redirect: ServerRedirect, attempt: int) -> float | None:
         """Ask the application whether to follow a redirect."""
