@@ -34,7 +34,8 @@ class Certificates:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self.authority, self._authority_key = self._make("authority", "CA:TRUE")
+        made, self._authority_key = self._make("authority", "CA:TRUE")
+        self.authority: Path = made
         self.server: tuple[Path, Path] = self.sign("localhost")
 
     def sign(self, name: str) -> tuple[Path, Path]:
