@@ -5,9 +5,9 @@
 `receive`: a feeder (bench/feeder.py) sends QoS 0 as fast as the client takes it. `publish`: QoS 1
 with up to `--window` in flight, every acknowledgement waited for; `stored` is the same with a store
 that is synced, `sync-N` the synchronous client from N threads. `request`: one request after the
-other, answered by a second client in the same process. `idle`: memory per client of 1 000 (paho: of 300). gmqtt
-has nothing to wait for after a publish, and aiomqtt 2.5 on paho 2.2 does not wake up for answers
-when two of its clients share a loop, so they have no such rows.
+other, answered by a second client in the same process. `idle`: memory per client of 1 000 (paho:
+of 300). gmqtt has nothing to wait for after a publish, and aiomqtt 2.5 on paho 2.2 does not wake up
+for answers when two of its clients share a loop, so they have no such rows.
 
 The broker of all but `receive` is ours with one shard, started here on the last processor; the
 clients run on the first. CPU per message is the figure to trust on a machine that does other
