@@ -179,10 +179,32 @@ advisories:
 soak minutes="10":
     SOAK_MINUTES={{ minutes }} pytest -q -m night tests/soak tests/hardening
 
+# The client between proxies that hurt it, for an hour in all, or `just soak-client 5` minutes
+[group('night')]
+soak-client minutes="60":
+    CHAOS_SECONDS=$(({{ minutes }} * 60)) pytest -q -m night -k hour tests/client/test_chaos.py
+
+# The client's suite against HiveMQ, which Maven fetches at the first use
+[group('night')]
+third-broker *arguments:
+    test -d target/third-broker || mvn -q -B -f tests/harness/third_broker/pom.xml \
+        dependency:copy-dependencies -DoutputDirectory=$PWD/target/third-broker
+    pytest -q -m night -k "hivemq and not hour" tests/client {{ arguments }}
+
 # Every interleaving of the protocols between shards, by loom
 [group('night')]
 races:
     cargo test -p quantumqtt-reactor --release --features loom --lib races
+
+# The same operations into our log and into raft-engine, which compiles for minutes
+[group('night')]
+wal-oracle:
+    cargo test -p quantumqtt-journal --release --features oracle --lib oracle
+
+# What the log costs per entry, beside the disk it stands on: just wal-bench /var/tmp 5
+[group('night')]
+wal-bench directory="/tmp" seconds="2":
+    cargo run -qrp quantumqtt-journal --example wal_bench -- {{ directory }} {{ seconds }}
 
 # Search for bytes that break a decoder: just fuzz packet 600, or `all`
 [group('night')]

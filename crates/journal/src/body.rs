@@ -90,24 +90,17 @@ pub(crate) fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     out.extend_from_slice(&entry.data);
 }
 
-/// What a record of entries says.
-#[derive(Debug)]
-pub(crate) struct EntriesBody {
-    /// The commit index when it was staged.
-    pub(crate) commit: u64,
-    pub(crate) entries: Vec<Entry>,
-}
-
 /// Reads the entries of a record; payloads share its memory.
 pub(crate) fn decode_entries(
     body: &Bytes,
     first_index: u64,
     term: u64,
     count: u16,
-) -> Result<EntriesBody, BodyError> {
+) -> Result<Vec<Entry>, BodyError> {
+    // The commit index stands first; `note_record` reads it.
     let mut at = 0;
-    let commit = u64::from_le_bytes(cut(body, &mut at, 8)?[..].try_into().expect("eight bytes"));
-    let mut entries = Vec::with_capacity(usize::from(count));
+    cut(body, &mut at, 8)?;
+    let mut entries = Vec::with_capacity(usize::from(count).min(body.len() / 5));
     for index in (first_index..).take(usize::from(count)) {
         let kind = cut(body, &mut at, 1)?[0];
         let mut entry = Entry { index, term, ..Entry::default() };
@@ -123,11 +116,7 @@ pub(crate) fn decode_entries(
         entry.data = cut_counted(body, &mut at)?;
         entries.push(entry);
     }
-    if at == body.len() {
-        Ok(EntriesBody { commit, entries })
-    } else {
-        Err(BodyError("bytes are left over"))
-    }
+    if at == body.len() { Ok(entries) } else { Err(BodyError("bytes are left over")) }
 }
 
 fn cut(body: &Bytes, at: &mut usize, count: usize) -> Result<Bytes, BodyError> {

@@ -27,7 +27,7 @@ pub trait Disk: Send + Sync {
     /// Takes a file's name away.
     fn remove(&self, path: &str) -> io::Result<()>;
 
-    /// Names of the files of a directory, in order. A directory that is absent is empty.
+    /// Names in a directory, of files and directories, in order. One that is absent is empty.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 
     /// Takes the lock of that name until the guard is dropped.
@@ -54,6 +54,9 @@ pub trait File: Send + Sync {
 
     /// Writes zeros, so that blocks are allocated and later writes move no metadata.
     fn zero(&self, offset: u64, bytes: u64) -> io::Result<()>;
+
+    /// Cuts the file off; what stood behind is given back to the disk.
+    fn cut_off(&self, length: u64) -> io::Result<()>;
 
     /// The file's length.
     fn length(&self) -> io::Result<u64>;

@@ -2,15 +2,16 @@
 //!
 //! The group drives raft-rs on its asynchronous path. Rules, each with a test:
 //!
-//! 1. Between `ready` and `advance_append_async` nothing is stepped or proposed, and new entries can
-//!    be read from the storage before the latter.
+//! 1. Between `ready` and `advance_append_async` nothing is stepped or proposed, and new entries
+//!    can be read from the storage before the latter.
 //! 2. A leader's messages go out at once; a follower's only after the sync of their ready.
 //! 3. Readies are persisted in order; `on_persist_ready(n)` covers all up to n. Only then the
 //!    node's own vote for an entry counts, so `has_ready` is asked again.
 //! 4. Term and vote are synced with the entries they come with. A commit index that moved alone
 //!    is written with the next entries, without a sync of its own.
 //! 5. Nothing is handed out that is not both committed and persisted here.
-//! 6. The election timeout is a function of seed, node, group, term and role; raft-rs would roll dice.
+//! 6. The election timeout is a function of seed, node, group, term and role; raft-rs would roll
+//!    dice.
 //!
 //! Absent on purpose: clocks (ticks are calls), threads, the network (messages are values).
 
@@ -25,8 +26,8 @@ use crate::error::{Damage, Refusal};
 use crate::format::RecordKind;
 use crate::journal::{Journal, RecoveredGroup};
 use crate::limits::{
-    CACHE_BYTES_DEFAULT, COMMITTED_BYTES_PER_READY_MAX, RECORD_BYTES_CLOSE, RECORD_ENTRIES_MAX,
-    REPLICATE_BYTES_MAX, REPLICATE_INFLIGHT_MAX, UNAPPLIED_BYTES_MAX, UNCOMMITTED_BYTES_MAX,
+    CACHE_BYTES_DEFAULT, COMMITTED_BYTES_PER_READY_MAX, RECORD_ENTRIES_MAX, REPLICATE_BYTES_MAX,
+    REPLICATE_INFLIGHT_MAX, UNAPPLIED_BYTES_MAX, UNCOMMITTED_BYTES_MAX, record_bytes_close,
 };
 use crate::members::Members;
 use crate::shared::{Lsn, WakeToken};
@@ -145,30 +146,48 @@ pub struct Group {
     compacted: u64,
     /// Members and the index they hold from.
     history: VecDeque<(u64, Members)>,
+    /// Terms and the index each begins at, as far back as the log reaches.
+    terms: VecDeque<(u64, u64)>,
     quarantined: Option<Damage>,
 }
 
 impl Group {
     /// Starts a group where the log left it; a lone voter begins to lead at once.
     ///
-    /// `applied` is the index of the checkpoint the machine was restored from, 0 without one.
-    pub fn start(recovered: RecoveredGroup, applied: u64, options: GroupOptions) -> Self {
-        let RecoveredGroup { id, node_id, row, entries, quarantined, entry_bytes_max, .. } =
-            recovered;
-        let base = if entries.is_empty() && row.last_index <= row.checkpoint_index {
-            (row.checkpoint_index, row.checkpoint_term)
+    /// The machine must have been restored from `recovered.checkpoint()`; entries follow from
+    /// there.
+    pub fn start(recovered: RecoveredGroup, options: GroupOptions) -> Self {
+        let RecoveredGroup {
+            id,
+            node_id,
+            row,
+            mut entries,
+            quarantined,
+            entry_bytes_max,
+            checkpoint,
+            ..
+        } = recovered;
+        let (applied, members) = match &checkpoint {
+            Some(checkpoint) => (checkpoint.index(), checkpoint.members().clone()),
+            None => (0, row.members),
+        };
+        // Without entries nothing stands between the checkpoint and what comes next.
+        let base = if entries.is_empty() {
+            (row.last_index, row.last_term)
         } else {
             (row.compacted_index, row.compacted_term)
         };
-        assert!(applied >= base.0, "a machine starts from a checkpoint the log reaches back to");
-        // raft 0.7.0 takes more applied than committed for a fault; what a checkpoint covers was committed.
+        let mut terms = VecDeque::from([base]);
+        note_terms(&mut terms, entries.make_contiguous());
+        // raft 0.7.0 takes more applied than committed for a fault; what a checkpoint covers was
+        // committed.
         let hard_state = HardState {
             term: row.term,
             vote: row.vote,
             commit: row.commit.max(applied),
             ..HardState::default()
         };
-        let storage = GroupStorage::new(hard_state, (&row.members).into(), base, entries);
+        let storage = GroupStorage::new(hard_state, (&members).into(), base, entries);
         let config = raft_config(node_id, applied, &options);
         let logger = slog::Logger::root(slog::Discard, slog::o!());
         let node = RawNode::new(&config, storage, &logger).expect("the log is consistent");
@@ -188,7 +207,8 @@ impl Group {
             given: applied,
             applied,
             compacted: row.compacted_index,
-            history: VecDeque::from([(row.checkpoint_index, row.members)]),
+            history: VecDeque::from([(applied, members)]),
+            terms,
             quarantined,
         };
         group.campaign_if_alone();
@@ -294,7 +314,8 @@ impl Group {
                     put_hard_state(out, state.vote, commit);
                 });
             }
-            for run in runs(&entries) {
+            let close = record_bytes_close(journal.options().segment_bytes);
+            for run in runs(&entries, close) {
                 let place = (run[0].index, run[0].term, run.len() as u16);
                 self.last_lsn = stager.push(RecordKind::Entries, place, |out| {
                     put_u64(out, commit);
@@ -310,6 +331,7 @@ impl Group {
             storage.hard_state = state;
         }
         storage.append(&entries);
+        note_terms(&mut self.terms, &entries);
         self.node.advance_append_async(ready);
         if waits || !self.parked.is_empty() {
             self.parked.push_back(Parked { lsn: self.last_lsn, number, messages });
@@ -333,6 +355,12 @@ impl Group {
                 self.persisted(number, messages);
             }
         }
+        self.has_work()
+    }
+
+    /// Whether `stage` has something to do without waiting for anything: after much was taken, or
+    /// after `on_durable`.
+    pub fn has_work(&self) -> bool {
         self.quarantined.is_none() && self.node.has_ready()
     }
 
@@ -426,7 +454,7 @@ impl Group {
     /// What the machine may put into a checkpoint taken at its applied index: index, term, members.
     pub fn checkpoint_place(&self) -> (Position, Members) {
         let index = self.applied;
-        let term = self.node.raft.raft_log.term(index).expect("the applied index has a term");
+        let term = self.term_at(index);
         let members = self.history.iter().rev().find(|(from, _)| *from <= index);
         let members = members.map(|(_, members)| members.clone()).unwrap_or_default();
         (Position { index, term }, members)
@@ -441,15 +469,19 @@ impl Group {
         while self.history.len() > 1 && self.history[1].0 <= mark.index {
             self.history.pop_front();
         }
+        while self.terms.len() > 1 && self.terms[1].0 <= mark.compacted_index {
+            self.terms.pop_front();
+        }
     }
 
-    /// The term of an index that is still in memory, or its edge.
-    pub(crate) fn term_of(&self, index: u64) -> Option<u64> {
-        self.node.raft.raft_log.term(index).ok().filter(|&term| term != 0 || index == 0)
+    /// The term of an index the log reaches back to.
+    pub(crate) fn term_at(&self, index: u64) -> u64 {
+        let begun = self.terms.iter().rev().find(|(from, _)| *from <= index);
+        begun.map_or(0, |&(_, term)| term)
     }
 
-    pub(crate) fn compacted_index(&self) -> u64 {
-        self.compacted
+    pub(crate) fn token(&self) -> WakeToken {
+        self.options.token
     }
 
     /// What the group is doing.
@@ -490,7 +522,7 @@ fn raft_config(node_id: u64, applied: u64, options: &GroupOptions) -> Config {
         heartbeat_tick: options.heartbeat_ticks,
         min_election_tick: options.election_ticks_min,
         max_election_tick: options.election_ticks_max,
-        max_size_per_msg: REPLICATE_BYTES_MAX,
+        max_size_per_msg: REPLICATE_BYTES_MAX.min(options.uncommitted_bytes_max),
         max_inflight_msgs: REPLICATE_INFLIGHT_MAX,
         max_uncommitted_size: options.uncommitted_bytes_max,
         max_committed_size_per_ready: COMMITTED_BYTES_PER_READY_MAX,
@@ -508,16 +540,29 @@ fn mix(value: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// Notes where terms begin; entries replace what had their indexes.
+fn note_terms(terms: &mut VecDeque<(u64, u64)>, entries: &[Entry]) {
+    let Some(first) = entries.first() else { return };
+    while terms.len() > 1 && terms.back().is_some_and(|&(from, _)| from >= first.index) {
+        terms.pop_back();
+    }
+    for entry in entries {
+        if terms.back().is_none_or(|&(_, term)| term != entry.term) {
+            terms.push_back((entry.index, entry.term));
+        }
+    }
+}
+
 /// Cuts entries into records: one term each, closed once it is large.
-fn runs(entries: &[Entry]) -> impl Iterator<Item = &[Entry]> {
+fn runs(entries: &[Entry], close: usize) -> impl Iterator<Item = &[Entry]> {
     let mut rest = entries;
     std::iter::from_fn(move || {
         let term = rest.first()?.term;
         let mut bytes = 0;
         let fits = |entry: &&Entry| {
-            let closed = bytes >= RECORD_BYTES_CLOSE;
+            let first = bytes == 0;
             bytes += entry_bytes(entry);
-            entry.term == term && !closed
+            entry.term == term && (first || bytes <= close)
         };
         let count = rest.iter().take(RECORD_ENTRIES_MAX).take_while(fits).count();
         let (run, behind) = rest.split_at(count);

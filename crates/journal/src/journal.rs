@@ -1,23 +1,26 @@
 //! The log of a node: opening it, its watermark, its end.
 
 use std::any::Any;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use raft::eraftpb::Entry;
 
-use crate::body::GroupRow;
+use crate::body::{CheckpointMark, GroupRow};
+use crate::boot;
+use crate::checkpoint::{CHECKPOINT_DIR, Checkpoint, find_checkpoint};
 use crate::crypto::EpochKeys;
 use crate::disk::Disk;
 use crate::error::{Damage, JournalError, Refusal};
-use crate::format::RecordKind;
+use crate::format::{RecordKind, Sealed, align};
 use crate::keys::KeyProvider;
 use crate::limits::{GROUPS_MAX, entry_bytes_max};
+use crate::manifest::Signer;
 use crate::members::Members;
 use crate::options::{Drive, JournalOptions};
-use crate::recovery::{Recovered, RecoverySummary, recover};
-use crate::segment::WAL_DIR;
+use crate::recovery::{KeyRing, Recovered, RecoverySummary, recover};
+use crate::segment::{WAL_DIR, segment_path};
 use crate::shared::{Lsn, Shared, Stager, Wake, WakeToken};
 use crate::shelf::Shelf;
 use crate::statistics::{Counters, Statistics};
@@ -46,6 +49,9 @@ pub struct RecoveredGroup {
     pub(crate) entries: VecDeque<Entry>,
     pub(crate) quarantined: Option<Damage>,
     pub(crate) entry_bytes_max: usize,
+    pub(crate) checkpoint: Option<Checkpoint>,
+    /// Whether the checkpoint is ahead of the log.
+    pub(crate) skipped: bool,
 }
 
 impl RecoveredGroup {
@@ -57,6 +63,11 @@ impl RecoveredGroup {
     /// Why it takes no writes, if it does not: something below the durable watermark is damaged.
     pub fn quarantined(&self) -> Option<&Damage> {
         self.quarantined.as_ref()
+    }
+
+    /// What its machine is to be restored from; without one it begins empty.
+    pub fn checkpoint(&self) -> Option<&Checkpoint> {
+        self.checkpoint.as_ref()
     }
 
     /// The last index the log has of it.
@@ -72,6 +83,8 @@ pub struct Journal {
     disk: Arc<dyn Disk>,
     options: JournalOptions,
     counters: Arc<Counters>,
+    keys: Arc<EpochKeys>,
+    signer: Arc<Signer>,
     summary: RecoverySummary,
     groups: Mutex<BTreeSet<u64>>,
     threads: Option<Threads>,
@@ -91,34 +104,44 @@ impl Journal {
         wake: Wake,
     ) -> Result<(Self, Vec<RecoveredGroup>), JournalError> {
         options.check()?;
-        let failed = |why| JournalError::disk("making the directory", WAL_DIR, why);
+        let failed = |why| JournalError::disk("making the directories", WAL_DIR, why);
         disk.make_dir(WAL_DIR).map_err(failed)?;
+        disk.make_dir(CHECKPOINT_DIR).map_err(failed)?;
         disk.sync_dir("").map_err(failed)?;
         let lock = lock(&*disk)?;
-        let recovered = recover(&*disk, keys, options.node_id)?;
+        let mut ring = KeyRing::new(keys);
+        let mut recovered = recover(&*disk, &mut ring, options.node_id)?;
+        let seed = keys.signing_seed().map_err(|why| JournalError::Key(why.into()))?;
+        let signer = Arc::new(Signer::new(&seed));
+        let checkpoints = find_checkpoints(&disk, &mut ring, &signer, &mut recovered)?;
         let epoch = Arc::new(EpochKeys::load(keys, keys.current_epoch())?);
         let shared = Arc::new(Shared::new(recovered.next_lsn, wake));
         let shelf = Arc::new(Shelf::open(Arc::clone(&disk), options.segment_bytes)?);
         let counters = Arc::new(Counters::default());
         let summary = recovered.summary.clone();
-        let (groups, beginning) = split(recovered, &options);
+        let recovered_end = recovered.previous.clone();
+        let (groups, beginning) = split(recovered, checkpoints, &options);
         let mut writer = Writer::new(
             Arc::clone(&shared),
             Arc::clone(&shelf),
             Arc::clone(&disk),
-            epoch,
+            Arc::clone(&epoch),
             &options,
             Arc::clone(&counters),
             beginning,
         );
+        let ended =
+            recovered_end.filter(|_| summary.quarantined.is_empty() && summary.cut.is_none());
         writer.begin()?;
+        if let Some(ended) = ended.filter(|_| !shared.is_full()) {
+            give_back(&*disk, &ended, options.alignment);
+        }
         let ids = groups.iter().map(RecoveredGroup::id).collect();
         let (threads, pumped) = match options.drive {
             Drive::Pump => (None, Some(Mutex::new(writer))),
             Drive::Threads => {
                 let clock = Arc::clone(&options.clock);
-                let started =
-                    Threads::start(writer, Arc::clone(&shared), Arc::clone(&shelf), clock);
+                let started = Threads::start(writer, Arc::clone(&shared), &shelf, clock);
                 let threads = started
                     .map_err(|why| JournalError::disk("starting the writer", "thread", why))?;
                 (Some(threads), None)
@@ -131,13 +154,29 @@ impl Journal {
             disk,
             options,
             counters,
+            keys: epoch,
+            signer,
             summary,
             groups: groups_known,
             threads,
             pumped,
             _lock: lock,
         };
+        boot::write_record(&journal);
+        for group in &groups {
+            journal.skip_to_checkpoint(group);
+        }
         Ok((journal, groups))
+    }
+
+    /// After a cut of power under `Durability::Group` a checkpoint may be ahead of the log.
+    fn skip_to_checkpoint(&self, group: &RecoveredGroup) {
+        let Some(checkpoint) = group.checkpoint.as_ref().filter(|_| group.skipped) else { return };
+        let mark = mark_of(checkpoint);
+        let (index, term) = (mark.index, mark.term);
+        let mut stager = self.stager(group.id, group.row.key_domain);
+        stager.push(RecordKind::Checkpoint, (index, term, 0), |out| mark.encode(out));
+        stager.finish_lazily();
     }
 
     /// Makes a group. It exists once a record staged after it is durable.
@@ -169,6 +208,8 @@ impl Journal {
             entries: VecDeque::new(),
             quarantined: None,
             entry_bytes_max: entry_bytes_max(self.options.segment_bytes),
+            checkpoint: None,
+            skipped: false,
         })
     }
 
@@ -221,6 +262,14 @@ impl Journal {
     /// The disk it was opened on.
     pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
+    }
+
+    pub(crate) fn keys(&self) -> &Arc<EpochKeys> {
+        &self.keys
+    }
+
+    pub(crate) fn signer(&self) -> &Arc<Signer> {
+        &self.signer
     }
 
     pub(crate) fn admit(&self, group: u64, token: WakeToken) -> Result<(), Refusal> {
@@ -277,6 +326,18 @@ impl Drop for Journal {
     }
 }
 
+/// Gives the zeros behind a recovered segment's end back: starts in a row shall not fill the disk.
+///
+/// The new segment's header says where the old one ends, so nothing that counts is touched, and if
+/// it fails nothing is lost but room.
+fn give_back(disk: &dyn Disk, ended: &Sealed, alignment: u32) {
+    let used = align(ended.end, alignment) + u64::from(alignment);
+    let path = segment_path(ended.sequence);
+    let _ = disk
+        .open(&path)
+        .and_then(|file| if file.length()? > used { file.cut_off(used) } else { Ok(()) });
+}
+
 fn lock(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>, JournalError> {
     disk.lock(LOCK_PATH).map_err(|why| {
         if why.kind() == std::io::ErrorKind::WouldBlock {
@@ -286,20 +347,77 @@ fn lock(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>, JournalError> {
     })
 }
 
+/// A log that ends where a checkpoint does.
+fn mark_of(checkpoint: &Checkpoint) -> CheckpointMark {
+    let (index, term) = (checkpoint.index(), checkpoint.term());
+    CheckpointMark {
+        index,
+        term,
+        compacted_index: index,
+        compacted_term: term,
+        members: checkpoint.members().clone(),
+    }
+}
+
+/// The newest usable checkpoint of each group; a group whose log needs one and has none is an
+/// error.
+fn find_checkpoints(
+    disk: &Arc<dyn Disk>,
+    ring: &mut KeyRing<'_>,
+    signer: &Signer,
+    recovered: &mut Recovered,
+) -> Result<BTreeMap<u64, Checkpoint>, JournalError> {
+    let mut found = BTreeMap::new();
+    for (&group, row) in &recovered.replay.rows {
+        let (checkpoint, refused) = find_checkpoint(disk, ring, signer, group)?;
+        let healthy = !recovered.summary.quarantined.contains(&group);
+        let reached = checkpoint.as_ref().map_or(0, Checkpoint::index);
+        // Without a checkpoint the members at the beginning are unknown once one was recorded.
+        if healthy
+            && (reached < row.compacted_index || (checkpoint.is_none() && row.checkpoint_index > 0))
+        {
+            let index = row.checkpoint_index;
+            let none = || JournalError::Checkpoint { group, index, reason: "it is gone".into() };
+            return Err(refused.into_iter().next().unwrap_or_else(none));
+        }
+        let told = refused.iter().map(ToString::to_string);
+        recovered.summary.checkpoints_refused.extend(told);
+        if let Some(checkpoint) = checkpoint {
+            found.insert(group, checkpoint);
+        }
+    }
+    Ok(found)
+}
+
 /// What the shards get, and what the writer goes on from.
-fn split(recovered: Recovered, options: &JournalOptions) -> (Vec<RecoveredGroup>, Beginning) {
+fn split(
+    recovered: Recovered,
+    mut checkpoints: BTreeMap<u64, Checkpoint>,
+    options: &JournalOptions,
+) -> (Vec<RecoveredGroup>, Beginning) {
     let Recovered { mut replay, live, previous, next_lsn, summary } = recovered;
     let mut groups = Vec::with_capacity(replay.rows.len());
     for (&id, row) in &replay.rows {
         let log = replay.logs.remove(&id).unwrap_or_default();
-        groups.push(RecoveredGroup {
+        let mut group = RecoveredGroup {
             id,
             node_id: options.node_id,
             row: row.clone(),
             entries: log.entries,
             quarantined: log.quarantined,
+            checkpoint: checkpoints.remove(&id),
+            skipped: false,
             entry_bytes_max: entry_bytes_max(options.segment_bytes),
-        });
+        };
+        // The writer's rows stay what the log says; a record will carry the group over the gap.
+        if let Some(checkpoint) = &group.checkpoint
+            && checkpoint.index() > row.last_index
+        {
+            group.entries.clear();
+            group.skipped = true;
+            group.row.cover(&mark_of(checkpoint));
+        }
+        groups.push(group);
     }
     let beginning = Beginning {
         rows: replay.rows,

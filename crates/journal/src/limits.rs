@@ -21,14 +21,18 @@ pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 /// The largest segment: scrubbing and recovery hold one in memory.
 pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
 
-/// The largest payload of one entry, whatever the size of segments.
-pub const ENTRY_BYTES_MAX: usize = 16 << 20;
+/// The largest payload of one entry, whatever the size of segments: a message of 16 MiB, and
+/// what was gathered in front of it.
+pub const ENTRY_BYTES_MAX: usize = 17 << 20;
 
 /// A record of entries is closed once it holds this much; the next entry opens another.
 pub const RECORD_BYTES_CLOSE: usize = 256 << 10;
 
 /// Entries one record can count.
 pub const RECORD_ENTRIES_MAX: usize = u16::MAX as usize;
+
+/// Bytes of table one record holds; a group's row is far smaller.
+pub const TABLE_BYTES_CLOSE: usize = 64 << 10;
 
 /// Bytes that wait for the writer; beyond them staging answers that the journal is busy.
 pub const STAGED_BYTES_MAX: usize = 64 << 20;
@@ -96,6 +100,11 @@ const _: () = assert!(RECORD_BYTES_CLOSE < ENTRY_BYTES_MAX);
 const _: () = assert!(ENTRY_BYTES_MAX < STAGED_BYTES_MAX);
 const _: () = assert!(COMMITTED_BYTES_PER_READY_MAX < UNAPPLIED_BYTES_MAX as u64);
 const _: () = assert!(CHECKPOINTS_KEPT >= 1);
+
+/// When a record of entries is closed: large enough to be cheap, small enough to fit a segment.
+pub fn record_bytes_close(segment_bytes: u64) -> usize {
+    RECORD_BYTES_CLOSE.min(segment_bytes as usize / 8)
+}
 
 /// The largest entry that fits into segments of the given size, with room for a batch around it.
 pub fn entry_bytes_max(segment_bytes: u64) -> usize {

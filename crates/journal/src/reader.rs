@@ -47,7 +47,7 @@ pub(crate) enum Step {
         offset: u64,
     },
     /// A trailer; its MAC was compared.
-    Trailer(Trailer),
+    Trailer,
     /// Nothing that could follow; the reader does not move.
     Stop {
         offset: u64,
@@ -96,10 +96,6 @@ impl<'a> SegmentReader<'a> {
         }
     }
 
-    pub(crate) fn header(&self) -> &SegmentHeader {
-        &self.header
-    }
-
     /// How many records were read.
     pub(crate) fn counter(&self) -> u32 {
         self.counter
@@ -108,16 +104,6 @@ impl<'a> SegmentReader<'a> {
     /// The number of the next record.
     pub(crate) fn next_lsn(&self) -> u64 {
         self.next_lsn
-    }
-
-    /// What the batches read so far say was durable.
-    pub(crate) fn durable_lsn(&self) -> u64 {
-        self.durable_lsn
-    }
-
-    /// Where the next batch, or a trailer, would stand.
-    pub(crate) fn offset(&self) -> u64 {
-        self.offset
     }
 
     /// The segment as it would count if it ended here.
@@ -165,7 +151,7 @@ impl<'a> SegmentReader<'a> {
             && let Some(trailer) = self.trailer_at(offset)
         {
             return match trailer {
-                Ok(trailer) => Step::Trailer(trailer),
+                Ok(()) => Step::Trailer,
                 Err(reason) => stop(reason),
             };
         }
@@ -224,7 +210,7 @@ impl<'a> SegmentReader<'a> {
     }
 
     /// A trailer of this very segment, if one stands there.
-    fn trailer_at(&self, offset: u64) -> Option<Result<Trailer, &'static str>> {
+    fn trailer_at(&self, offset: u64) -> Option<Result<(), &'static str>> {
         let at = usize::try_from(offset).ok()?;
         let trailer = Trailer::decode(self.bytes.get(at..at.checked_add(TRAILER_BYTES)?)?)?;
         if trailer.sealed.sequence != self.header.sequence {
@@ -233,7 +219,7 @@ impl<'a> SegmentReader<'a> {
         let same = trailer.sealed == self.sealed()
             && trailer.first_lsn == self.header.first_lsn
             && trailer.last_lsn + 1 == self.next_lsn;
-        Some(if same { Ok(trailer) } else { Err("the trailer's MAC does not match the records") })
+        Some(if same { Ok(()) } else { Err("the trailer's MAC does not match the records") })
     }
 
     /// What anything behind this place proves to have been durable, if anything does.

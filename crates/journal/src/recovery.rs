@@ -2,8 +2,8 @@
 //!
 //! Rules:
 //!
-//! - A segment that has a successor ended where the successor's header says. Anything in it that does
-//!   not check out is damage.
+//! - A segment that has a successor ended where the successor's header says. Anything in it that
+//!   does not check out is damage.
 //! - The last segment ends at the first thing that does not check out, unless something behind it
 //!   proves that it had been durable: a trailer, or the mark of a later batch. Then it is damage.
 //! - Damage to a record's body concerns its group, which is quarantined; the others go on. Damage
@@ -12,6 +12,7 @@
 //!   counts, so a torn tail is cut without being touched.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use raft::eraftpb::Entry;
 
@@ -38,7 +39,7 @@ pub(crate) struct Loaded {
 /// Keys by epoch, loaded when a segment first needs them.
 pub(crate) struct KeyRing<'a> {
     provider: &'a dyn KeyProvider,
-    epochs: BTreeMap<u32, EpochKeys>,
+    epochs: BTreeMap<u32, Arc<EpochKeys>>,
 }
 
 impl<'a> KeyRing<'a> {
@@ -46,11 +47,13 @@ impl<'a> KeyRing<'a> {
         Self { provider, epochs: BTreeMap::new() }
     }
 
-    pub(crate) fn epoch(&mut self, epoch: u32) -> Result<&EpochKeys, JournalError> {
-        if !self.epochs.contains_key(&epoch) {
-            self.epochs.insert(epoch, EpochKeys::load(self.provider, epoch)?);
+    pub(crate) fn epoch(&mut self, epoch: u32) -> Result<Arc<EpochKeys>, JournalError> {
+        if let Some(keys) = self.epochs.get(&epoch) {
+            return Ok(Arc::clone(keys));
         }
-        Ok(&self.epochs[&epoch])
+        let keys = Arc::new(EpochKeys::load(self.provider, epoch)?);
+        self.epochs.insert(epoch, Arc::clone(&keys));
+        Ok(keys)
     }
 }
 
@@ -91,7 +94,7 @@ pub(crate) fn load_segment(
         let (found, given) = (hexadecimal(&header.key_id), hexadecimal(&keys.id));
         return Err(JournalError::WrongKey { path, found, given });
     }
-    if !SegmentHeader::is_authentic(&bytes[at..at + HEADER_BYTES], keys) {
+    if !SegmentHeader::is_authentic(&bytes[at..at + HEADER_BYTES], &keys) {
         return Err(damaged(header.first_lsn, "the header's MAC does not match"));
     }
     if header.sequence != sequence {
@@ -158,7 +161,7 @@ pub(crate) fn walk_segment(
                 visitor.unauthentic(&head, damage(offset, lsn, reason))?;
                 reader.skip(&head);
             }
-            Step::Trailer(_) => {
+            Step::Trailer => {
                 trailer = true;
                 break;
             }
@@ -201,8 +204,6 @@ pub(crate) struct Replay {
     pub(crate) rows: BTreeMap<u64, GroupRow>,
     pub(crate) logs: BTreeMap<u64, GroupLog>,
     pub(crate) spans: BTreeMap<u64, VecDeque<Span>>,
-    /// Groups the current segment's table has named.
-    started: bool,
 }
 
 impl Visitor for Replay {
@@ -217,9 +218,6 @@ impl Visitor for Replay {
         if head.kind == RecordKind::Table {
             return self.table(&body).map_err(|reason| damage(&reason));
         }
-        if head.kind == RecordKind::Durable {
-            self.started = true;
-        }
         if self.logs.get(&head.group).is_some_and(|log| log.quarantined.is_some()) {
             return Ok(());
         }
@@ -229,7 +227,7 @@ impl Visitor for Replay {
                 let read = decode_entries(&body, head.first_index, head.term, head.count);
                 let read = read.map_err(|why| damage(why.0))?;
                 let log = self.logs.entry(head.group).or_default();
-                append(&mut log.entries, read.entries);
+                append(&mut log.entries, read);
                 let last = head.first_index + u64::from(head.count) - 1;
                 extend_span(self.spans.entry(head.group).or_default(), segment, last);
             }
@@ -345,22 +343,23 @@ pub struct RecoverySummary {
     pub cut: Option<Damage>,
     /// Groups that are quarantined.
     pub quarantined: BTreeSet<u64>,
+    /// Checkpoints that did not check out, while an older one could be used.
+    pub checkpoints_refused: Vec<String>,
 }
 
 /// Reads every segment and checks every record: the start-up scrub (LOG-19).
 pub(crate) fn recover(
     disk: &dyn Disk,
-    provider: &dyn KeyProvider,
+    ring: &mut KeyRing<'_>,
     node_id: u64,
 ) -> Result<Recovered, JournalError> {
-    let mut ring = KeyRing::new(provider);
     let sequences = list_segments(disk)?;
     let mut replay = Replay::default();
     let mut summary = RecoverySummary { clean: true, ..RecoverySummary::default() };
     let mut previous = None;
     let mut next_lsn = 1;
     let mut current = match sequences.first() {
-        Some(&first) => Some(load_segment(disk, &mut ring, first, Some(node_id))?),
+        Some(&first) => Some(load_segment(disk, ring, first, Some(node_id))?),
         None => None,
     };
     if let Some(first) = &current {
@@ -369,13 +368,13 @@ pub(crate) fn recover(
     for (position, &sequence) in sequences.iter().enumerate() {
         let loaded = current.take().expect("loaded when its predecessor was read");
         let next = match sequences.get(position + 1) {
-            Some(&next) => Some(load_segment(disk, &mut ring, next, Some(node_id))?),
+            Some(&next) => Some(load_segment(disk, ring, next, Some(node_id))?),
             None => None,
         };
         check_chain(&loaded, next.as_ref(), next_lsn, position == 0)?;
         let limit = next.as_ref().and_then(|next| next.header.previous.as_ref());
         let keys = ring.epoch(loaded.header.key_epoch)?;
-        let end = walk_segment(&loaded, keys, limit, &mut replay);
+        let end = walk_segment(&loaded, &keys, limit, &mut replay);
         let end = end.map_err(JournalError::Damaged)?;
         summary.segments += 1;
         summary.bytes += loaded.bytes.len() as u64;

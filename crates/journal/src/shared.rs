@@ -191,5 +191,7 @@ impl Stager<'_> {
     }
 
     /// Nobody waits: what was added goes with the next batch.
-    pub(crate) fn finish_lazily(self) {}
+    pub(crate) fn finish_lazily(self) {
+        drop(self.staging);
+    }
 }

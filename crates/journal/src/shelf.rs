@@ -2,9 +2,9 @@
 //!
 //! A file is worth keeping: its blocks are allocated and written, so a sync of later writes moves
 //! data and nothing else. A retired segment therefore changes its name, is zeroed in the background
-//! and waits as a spare. Names are made durable first, so that a crash never leaves a segment's name on
-//! zeros. Old records could not be taken for new ones even without the zeros: the checksums of a
-//! segment's records are seeded with its salt.
+//! and waits as a spare. Names are made durable first, so that a crash never leaves a segment's
+//! name on zeros. Old records could not be taken for new ones even without the zeros: the checksums
+//! of a segment's records are seeded with its salt.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -28,6 +28,10 @@ struct Stock {
     failed: Option<JournalError>,
 }
 
+fn is_spare(name: &str) -> bool {
+    name.strip_suffix(".spare").is_some()
+}
+
 /// The stock of spare files.
 pub(crate) struct Shelf {
     disk: Arc<dyn Disk>,
@@ -44,7 +48,7 @@ impl Shelf {
             .disk
             .list(WAL_DIR)
             .map_err(|why| JournalError::disk("listing segments", WAL_DIR, why))?;
-        let spares: Vec<_> = names.iter().filter(|name| name.ends_with(".spare")).collect();
+        let spares: Vec<_> = names.iter().filter(|name| is_spare(name)).collect();
         for name in &spares {
             shelf.remove(&format!("{WAL_DIR}/{name}"))?;
         }

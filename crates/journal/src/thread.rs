@@ -1,11 +1,18 @@
 //! The writer's threads and the system's clock: with `file_disk`, the only modules of this crate
 //! that the outside world can make run differently twice.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is the seam to threads and time"
+)]
+
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::error::JournalError;
 use crate::limits::FULL_RETRY_MS;
 use crate::options::Clock;
 use crate::shared::Shared;
@@ -41,10 +48,10 @@ impl Threads {
     pub(crate) fn start(
         writer: Writer,
         shared: Arc<Shared>,
-        shelf: Arc<Shelf>,
+        shelf: &Arc<Shelf>,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Self> {
-        let stocked = Arc::clone(&shelf);
+        let stocked = Arc::clone(shelf);
         let keeper = std::thread::Builder::new()
             .name("journal-shelf".to_owned())
             .spawn(move || stocked.run())?;
@@ -72,7 +79,22 @@ impl Threads {
     }
 }
 
+/// A writer that panics acknowledges nothing more: whoever waits is told (rule 10 of the design).
+struct Watch<'a> {
+    shared: &'a Shared,
+}
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let why = io::Error::other("the writer panicked");
+            self.shared.fail(JournalError::disk("writing", "wal", why));
+        }
+    }
+}
+
 fn run_writer(mut writer: Writer, shared: &Shared, clock: &dyn Clock) {
+    let _watch = Watch { shared };
     loop {
         {
             let mut staging = shared.staging.lock();

@@ -21,7 +21,7 @@ use crate::format::{
     BATCH_HEAD_BYTES, RECORD_HEAD_BYTES, RECORD_OVERHEAD, RecordKind, Sealed, SegmentHeader,
 };
 use crate::keys::Entropy;
-use crate::limits::RECORD_BYTES_CLOSE;
+use crate::limits::TABLE_BYTES_CLOSE;
 use crate::options::{Clock, Durability, JournalOptions};
 use crate::segment::{Placed, Records, Segment, WAL_DIR, head, segment_path};
 use crate::shared::{Lsn, Shared, WakeToken};
@@ -228,7 +228,7 @@ impl Writer {
             .iter()
             .map(|placed| placed.at + RECORD_OVERHEAD + placed.head.length as usize - start);
         let fitting = ends.clone().take_while(|&end| end <= room).count();
-        let Some(bytes) = ends.take(fitting).last() else {
+        let Some(bytes) = ends.take(fitting).next_back() else {
             return if segment.is_empty() {
                 Err(no_room_for_table(&segment.path))
             } else {
@@ -434,8 +434,7 @@ fn write_table(rows: &BTreeMap<u64, GroupRow>, lsn: Lsn, table: &mut Records) {
     while rest.peek().is_some() {
         table.push(head(RecordKind::Table, 0, lsn), |body| {
             let start = body.len();
-            while let Some((&group, row)) =
-                rest.next_if(|_| body.len() - start < RECORD_BYTES_CLOSE)
+            while let Some((&group, row)) = rest.next_if(|_| body.len() - start < TABLE_BYTES_CLOSE)
             {
                 row.encode(group, body);
             }

@@ -1,4 +1,5 @@
 //! The journal on a real directory, with its own threads.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod harness;
 

@@ -1,6 +1,9 @@
 //! What the tests of this crate share.
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its own part")]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests make directories")]
+
+pub mod world;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +42,10 @@ impl Drop for Scratch {
     }
 }
 
+pub fn set_permissions(path: &Path, permissions: std::fs::Permissions) {
+    std::fs::set_permissions(path, permissions).unwrap();
+}
+
 pub fn keys() -> FixedKeys {
     FixedKeys::new([7; 32])
 }
@@ -46,7 +53,9 @@ pub fn keys() -> FixedKeys {
 /// A wake that tells the test's thread.
 pub fn telling() -> (Wake, Receiver<WakeToken>) {
     let (sender, receiver) = channel();
-    let wake: Wake = Arc::new(move |token| drop(sender.send(token)));
+    let wake: Wake = Arc::new(move |token| {
+        let _ = sender.send(token);
+    });
     (wake, receiver)
 }
 
@@ -69,7 +78,7 @@ pub fn group(journal: &Journal, recovered: &mut Vec<RecoveredGroup>, id: u64) ->
         Some(at) => recovered.remove(at),
         None => journal.create_group(&lone_spec(id)).unwrap(),
     };
-    Group::start(group, 0, GroupOptions::new(id as usize))
+    Group::start(group, GroupOptions::new(id as usize))
 }
 
 /// Takes what is committed, and says it is applied.
