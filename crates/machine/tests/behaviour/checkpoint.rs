@@ -297,7 +297,7 @@ fn what_was_in_flight_is_repeated_after_a_restart() {
 /// A checkpoint as text: the digest, then a chunk in hexadecimal on each line.
 fn text_of(machine: &mut Machine) -> String {
     let mut text = format!(
-        "# One of everything a partition holds, chunk by chunk; see tests/behaviour/checkpoint.rs.\n\
+        "# One of everything a partition holds, chunk by chunk: tests/behaviour/checkpoint.rs.\n\
          # A later release reads this file of format 1 and gets this state.\n\
          digest {:032x}\n",
         machine.digest()
