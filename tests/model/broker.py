@@ -469,12 +469,11 @@ class Broker:
         """
         replay = session.replays[0]
         subscription = session.subscriptions[replay.filter]
-        last = (replay.last_topic or "").encode()
         ahead = [
             topic
             for topic in sorted(self.retained, key=str.encode)
             if matches(replay.filter, topic)
-            and (replay.last_topic is None or topic.encode() > last)
+            and (replay.last_topic is None or topic.encode() > replay.last_topic.encode())
         ]
         if len(ahead) <= 1:
             session.replays.pop(0)

@@ -138,7 +138,7 @@ fn main() {
     (0..sessions).for_each(|number| bench.subscribe(number, filters));
     let subscribed = resident_bytes();
     println!(
-        "{sessions} sessions: {} bytes each; {filters} subscriptions each: {} bytes per subscription",
+        "{sessions} sessions: {} bytes each; {filters} subscriptions in each: {} bytes each",
         (opened - empty) / sessions,
         (subscribed - opened) / (sessions * filters).max(1)
     );

@@ -239,17 +239,22 @@ mod tests {
         assert_eq!(delivery.packet_bytes(4), 14);
     }
 
+    /// Around the sizes at which a length takes one byte more.
+    fn payload_bytes() -> impl Strategy<Value = usize> {
+        prop_oneof![0..300_usize, 16_000..17_000_usize, 2_097_000..2_097_200_usize]
+    }
+
     proptest! {
         // A size judged too small here would be refused further down, with its packet id in flight.
         //
         #[test]
         fn packet_size_is_the_size_on_the_wire(
             topic_bytes in 1..300_usize,
-            payload_bytes in prop_oneof![0..300_usize, 16_000..17_000_usize, 2_097_000..2_097_200_usize],
-            properties in prop_oneof![Just(&b""[..]), Just(&b"\x01\x01"[..]), Just(&b"\x03\x00\x02ab"[..])],
+            payload_bytes in payload_bytes(),
+            properties in prop::sample::select(vec![&b""[..], b"\x01\x01", b"\x03\x00\x02ab"]),
             expiry_s in proptest::option::of(any::<u32>()),
             ids in proptest::collection::vec(1..268_435_455_u32, 0..4),
-            qos in prop_oneof![Just(QoS::AtMostOnce), Just(QoS::AtLeastOnce), Just(QoS::ExactlyOnce)],
+            qos in prop::sample::select(vec![QoS::AtMostOnce, QoS::AtLeastOnce, QoS::ExactlyOnce]),
             level in 3..6_u8,
         ) {
             let message = Message {
@@ -267,8 +272,12 @@ mod tests {
             let version = Version::ALL[usize::from(level) - 3];
             if version == Version::V5 {
                 Properties::from_forwardable(properties).unwrap().forwardable(&mut block);
-                expiry_s.map(|s| block.push(Property::MessageExpiryInterval(s)).unwrap());
-                ids.iter().for_each(|&id| block.push(Property::SubscriptionId(id)).unwrap());
+                if let Some(expiry_s) = expiry_s {
+                    block.push(Property::MessageExpiryInterval(expiry_s)).unwrap();
+                }
+                for &id in &ids {
+                    block.push(Property::SubscriptionId(id)).unwrap();
+                }
             }
             let publish = Publish {
                 dup: false,

@@ -7,8 +7,8 @@
 //!
 //! Where to find what: `session.rs` opening, takeover, expiry · `publish.rs` accepting, routing ·
 //! `window.rs` packet ids · `backlog.rs` offline queues · `subscribe.rs` filters · `retained.rs` ·
-//! `will.rs` · `expiry.rs` deadlines · `checkpoint.rs` the state as bytes · `digest.rs` the proof that replicas
-//! agree ·
+//! `replay.rs` retained messages on their way · `will.rs` · `expiry.rs` deadlines ·
+//! `checkpoint.rs` the state as bytes · `digest.rs` the proof that replicas agree ·
 //! `invariants.rs` what is true between any two commands.
 //!
 //! Errors are for entries this build cannot apply. They leave the state as it was at the command

@@ -151,9 +151,15 @@ def test_a_machine_is_stored_while_it_goes_on_and_read_back_as_it_was() -> None:
 
 def test_chunks_that_are_damaged_or_missing_are_refused_with_their_place() -> None:
     crank = Crank(Limits())
-    crank.turn(*EVERY_KIND, now_ms=1_000)
+    for number in range(8):
+        opening = OpenSession(
+            origin=ORIGIN, client_id=f"client {number}", identity="x" * 50, expiry_s=60
+        )
+        crank.turn(opening, now_ms=1_000)
     crank.begin_checkpoint(1)
-    chunks = [chunk for chunk in iter(lambda: crank.next_chunk(256), None) if chunk is not None]
+    chunks: list[bytes] = []
+    while (chunk := crank.next_chunk(256)) is not None:
+        chunks.append(chunk)
     assert len(chunks) > 2
     for damaged, complaint in (
         ([chunks[0], chunks[1][:-1], *chunks[2:]], "chunk 1, byte"),
