@@ -65,6 +65,7 @@ class Sent:
     is_canary: bool
     times_sent: int = 1
     acknowledged: float = _NEVER
+    completed: float = _NEVER
     acknowledged_s: float | None = None
 
     @property
@@ -272,6 +273,12 @@ class Ledger:
             sent.acknowledged_s = at_s
             self.acknowledged_total += 1
 
+    def on_completed(self, publisher: str, sequence: int) -> None:
+        """PUBACK or PUBCOMP came: until then QoS 2 may not even have been routed [4.3.3]."""
+        sent = self._sent.get((publisher, sequence))
+        if sent is not None and sent.completed == _NEVER:
+            sent.completed = self._tick()
+
     # --- deliveries ---------------------------------------------------------------------------
 
     def on_delivered(self, client: str, topic: str, payload: bytes, qos: int, *, dup: bool) -> None:
@@ -423,7 +430,12 @@ class Ledger:
     def judge_retained(self, found: dict[str, bytes]) -> None:
         """Judge what a new subscriber was given, once it can be assumed complete."""
         self.checked[Property.RETAINED] += len(self._retained)
-        self.violations += self.retained_faults(found)
+        faults = self.retained_faults(found)
+        self.violations += faults
+        for fault in faults:  # told once; from here on it is what is kept
+            history = self._retained.get(fault.topic, [])
+            unanswered = [one for one in history[1:] if not one[1]]
+            self._retained[fault.topic] = [(found.get(fault.topic, b""), True), *unanswered]
 
     # --- wills --------------------------------------------------------------------------------
 
@@ -497,7 +509,7 @@ class Ledger:
     @staticmethod
     def _is_owed(subscriber: _Subscriber, sent: Sent) -> bool:
         return any(
-            span.subscribed < sent.first_sent and span.unsubscribing > sent.acknowledged
+            span.subscribed < sent.first_sent and span.unsubscribing >= sent.completed
             for span in subscriber.spans_for(sent.topic)
         )
 

@@ -409,6 +409,8 @@ class Peer:
             answers.append(_PUBREL << 16 | packet_id)
             return
         del self.in_flight[packet_id]
+        if is_success:
+            self.ledger.on_completed(self.client_id, one.sequence)
         if one.on_done is not None:
             one.on_done(is_success)
 
