@@ -79,7 +79,8 @@ class Content:
             else:
                 self._pages[page] = piece
             at += count
-        self.size = max(self.size, end)
+        if data:
+            self.size = max(self.size, end)
 
     def truncate(self, size: int) -> None:
         """Cut or grow; what is cut off does not come back."""

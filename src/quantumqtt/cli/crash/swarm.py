@@ -91,6 +91,7 @@ class Swarm:
     _wills: int = 0
     _retained: int = 0
     _busy: set[str] = field(default_factory=set)
+    _subscribed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Hand out the jobs."""
@@ -159,9 +160,11 @@ class Swarm:
     async def _open(self, peer: Peer, wanted: set[str], qos: int) -> None:
         self._busy.add(peer.client_id)
         try:
-            if not await peer.connect(self.port):
+            present = await peer.connect(self.port)
+            if not present or peer.client_id not in self._subscribed:
                 for topic_filter in sorted(wanted):
                     await peer.subscribe(topic_filter, qos)
+                self._subscribed.add(peer.client_id)
         finally:
             self._busy.discard(peer.client_id)
 
@@ -294,7 +297,7 @@ class Swarm:
                 await mortal.peer.connect(self.port)
                 self.ledger.on_will_withdrawn(mortal.payload)
                 await mortal.peer.leave()
-        elif self.dice.random() < 0.7:
+        elif self.dice.random() < 0.5:
             mortal.peer.drop()
             self.ledger.on_will_due(mortal.payload)
         elif await mortal.peer.leave():

@@ -1,0 +1,161 @@
+"""Runs of `quantumqtt torture` from tests: any broker by its command, judged in this process."""
+
+import asyncio
+import os
+import shlex
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from quantumqtt.cli.crash.disk import PlainDisk, SmallDisk
+from quantumqtt.cli.crash.hurt import Fault
+from quantumqtt.cli.crash.ledger import Property
+from quantumqtt.cli.crash.run import Outcome, Plan, Torture
+from quantumqtt.cli.crash.swarm import Shape
+from quantumqtt.cli.crash.syncs import SyncVerdict, trace_serial_run
+from quantumqtt.cli.crash.victim import Victim, our_command
+from quantumqtt.cli.torture import open_disk, scratch
+from quantumqtt.config import load_settings
+from quantumqtt.errors import ConfigError, StorageError
+from tools import system_packages
+
+HOUSE: Final = Path(__file__).resolve().parents[2]
+DISK_MB: Final = 64
+# Mosquitto keeps state in memory and writes it now and then; here only when it ends in peace.
+MOSQUITTO_CONFIG: Final = """\
+listener {port} 127.0.0.1
+allow_anonymous true
+persistence true
+persistence_location {data}/
+autosave_interval 0
+set_tcp_nodelay true
+max_inflight_messages 1000
+max_queued_messages 0
+max_queued_bytes 0
+sys_interval 0
+log_type error
+"""
+
+
+@cache
+def offers(durability: str) -> bool:
+    """Whether this build accepts a durability level; what is asked of it begins on that day."""
+    try:
+        load_settings(
+            flags={"durability": durability, "data": tempfile.gettempdir()}, read_environment=False
+        )
+    except ConfigError:
+        return False
+    return True
+
+
+needs_strict = pytest.mark.skipif(
+    not offers("strict"), reason="durability strict is not offered by this build"
+)
+
+
+@cache
+def may_mount() -> bool:
+    """Whether this process may mount file systems."""
+    with scratch(None) as folder:
+        try:
+            SmallDisk(folder / "probe", 1 << 20).close()
+            open_disk(Fault.POWER, folder / "power", DISK_MB).close()
+        except StorageError:
+            return False
+    return True
+
+
+needs_mounts = pytest.mark.skipif(
+    "not __import__('tests.harness.crash_runs', fromlist=['']).may_mount()",
+    reason="mounting is not allowed here: be root, or unshare --user --map-root-user --mount",
+)
+
+
+def ours(durability: str) -> str:
+    """The command of our own broker."""
+    return our_command(durability)
+
+
+def journal_broker(lie: str = "none") -> str:
+    """The command of the small broker that keeps every promise but one."""
+    program = shlex.quote(sys.executable)
+    return f"{program} -m tests.harness.journal_broker {{port}} {{data}} {lie}"
+
+
+def mosquitto_config(folder: Path) -> Path:
+    """Write a configuration for Mosquitto under torture."""
+    file = folder / "mosquitto.conf"
+    user = "user root\n" if os.geteuid() == 0 else ""
+    file.write_text(MOSQUITTO_CONFIG + user, "utf-8")
+    return file
+
+
+def mosquitto() -> str:
+    """The command of Mosquitto, for a configuration file."""
+    return f"{system_packages.find_program('mosquitto')} -c {{config}}"
+
+
+def torture(
+    command: str,
+    fault: Fault,
+    *,
+    rounds: int = 2,
+    rate: int = 300,
+    seed: int = 1,
+    traffic_s: float = 0.6,
+    settle_s: float = 5.0,
+    config: Path | None = None,
+    stops_at_violation: bool = False,
+) -> Outcome:
+    """Torture a broker; `settle_s` is only waited for where something is missing."""
+    plan = Plan(
+        fault=fault,
+        rounds=rounds,
+        seed=seed,
+        shape=Shape(rate=rate),
+        traffic_s=traffic_s,
+        settle_s=settle_s,
+        stops_at_violation=stops_at_violation,
+    )
+    with scratch(None) as folder:
+        disk = open_disk(fault, folder, DISK_MB)
+        try:
+            victim = Victim(command, disk.directory, folder, config=config)
+            return asyncio.run(Torture(plan, victim, disk, lambda _: None).run())
+        finally:
+            disk.close()
+
+
+def trace_syncs(command: str, *, config: Path | None = None) -> SyncVerdict:
+    """Publish serially under strace."""
+    strace = system_packages.find_program("strace")
+    assert strace is not None, "needs_program names it"
+    with scratch(None) as folder:
+        disk = PlainDisk(folder / "data")
+        victim = Victim(command, disk.directory, folder, config=config)
+        return asyncio.run(trace_serial_run(victim, strace))
+
+
+def broken(outcome: Outcome) -> set[Property]:
+    """Which properties a run found broken."""
+    return {one.property for one in outcome.ledger.violations}
+
+
+def assert_kept(outcome: Outcome) -> None:
+    """Nothing was broken, and enough was looked at for that to mean something."""
+    ledger = outcome.ledger
+    findings = "\n".join(str(one) for one in ledger.violations[:20])
+    assert outcome.absence is None, f"{outcome.absence}\n{outcome.broker_log}"
+    assert not ledger.violations, f"{findings}\n{outcome.broker_log}"
+    for one in (
+        Property.DELIVERED,
+        Property.SESSION_PRESENT,
+        Property.SUBSCRIPTIONS,
+        Property.RETAINED,
+    ):
+        assert ledger.checked[one], f"nothing was looked at for {one.value!r}"
