@@ -35,13 +35,19 @@ BREAKS = {
     "serves-wills-always": Property.WILLS,
     "never-writes": Property.SESSION_PRESENT,
 }
+# The judge's own tests plant every lie; these few show that the swarm lets it see them.
+BY_DAY = ("forgets", "denies-sessions", "keeps-filters", "swallows-wills")
+FAULTS_AT_NIGHT = (Fault.TERM, Fault.STOP, Fault.STORM)
 
 
 def test_every_lie_is_tried() -> None:
     assert set(BREAKS) | {"never-syncs", "dies"} == set(LIES)
 
 
-@pytest.mark.parametrize("fault", [Fault.KILL, Fault.TERM, Fault.STOP, Fault.STORM])
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.KILL, *(pytest.param(one, marks=pytest.mark.night) for one in FAULTS_AT_NIGHT)],
+)
 def test_an_honest_broker_is_left_in_peace(fault: Fault) -> None:
     assert_kept(torture(journal_broker(), fault))
 
@@ -51,9 +57,19 @@ def test_an_honest_broker_survives_power_cuts() -> None:
     assert_kept(torture(journal_broker(), Fault.POWER, rounds=3))
 
 
-@pytest.mark.parametrize("lie", BREAKS)
+@pytest.mark.parametrize(
+    "lie",
+    [pytest.param(one, marks=() if one in BY_DAY else pytest.mark.night) for one in BREAKS],
+)
 def test_a_lie_is_called_by_its_name(lie: str) -> None:
-    outcome = torture(journal_broker(lie), Fault.KILL, rounds=6, settle_s=QUICKLY_S)
+    outcome = torture(
+        journal_broker(lie),
+        Fault.KILL,
+        rounds=20,
+        traffic_s=0.9,
+        settle_s=QUICKLY_S,
+        stops_at_violation=True,
+    )
     assert BREAKS[lie] in broken(outcome)
 
 
@@ -70,7 +86,7 @@ def test_kill_alone_does_not_find_out_who_never_syncs() -> None:
 
 @needs_mounts
 def test_a_power_cut_finds_out_who_never_syncs() -> None:
-    outcome = torture(journal_broker("never-syncs"), Fault.POWER, settle_s=QUICKLY_S)
+    outcome = torture(journal_broker("never-syncs"), Fault.POWER, rounds=1, settle_s=QUICKLY_S)
     assert {Property.DELIVERED, Property.SESSION_PRESENT} & broken(outcome)
 
 

@@ -7,7 +7,8 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 import pytest
 
@@ -129,6 +130,36 @@ def torture(
             return asyncio.run(Torture(plan, victim, disk, lambda _: None).run())
         finally:
             disk.close()
+
+
+class Restartable:
+    """A broker for tests that use other clients: it can be killed and comes back with its data."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        self._disk = PlainDisk(folder / "data")
+        self._victim = Victim(command, self._disk.directory, folder)
+
+    def __enter__(self) -> Self:
+        asyncio.run(self._victim.start())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._victim.kill()
+
+    @property
+    def port(self) -> int:
+        """Where it listens, every time."""
+        return self._victim.port
+
+    def kill_and_restart(self) -> None:
+        """What `kill -9` and a supervisor do."""
+        self._victim.kill()
+        asyncio.run(self._victim.start())
 
 
 def trace_syncs(command: str, *, config: Path | None = None) -> SyncVerdict:

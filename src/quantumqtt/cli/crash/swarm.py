@@ -26,7 +26,7 @@ from quantumqtt.cli.crash.link import FOR_EVER, V5, V311, Outgoing, Peer, WillWi
 from quantumqtt.errors import TransportError
 
 _TURN_S: Final = 0.01
-_PAUSE_S: Final = 0.05
+_PAUSE_S: Final = 0.03
 _LONG_DELAY_S: Final = 86_400
 _SHORT_DELAY_S: Final = 1
 _WILL_LISTENER: Final = "wills"
@@ -288,7 +288,7 @@ class Swarm:
     async def _die(self) -> None:
         """A mortal comes; an older one goes in one of three ways."""
         await self._new_mortal()
-        if len(self.mortals) < 4:
+        if len(self.mortals) < 3:
             return
         mortal = self.mortals.pop(0)
         if mortal.delay_s >= _LONG_DELAY_S:
