@@ -86,9 +86,7 @@ def test_memory_needs_no_disk_and_goes_on_without_space() -> None:
     assert_kept(torture(ours("memory"), Fault.DISK_FULL, rounds=1, rate=200))
 
 
-@pytest.mark.parametrize(
-    "fault", [Fault.STOP, pytest.param(Fault.STORM, marks=pytest.mark.night)]
-)
+@pytest.mark.parametrize("fault", [Fault.STOP, pytest.param(Fault.STORM, marks=pytest.mark.night)])
 def test_memory_keeps_everything_as_long_as_it_lives(fault: Fault) -> None:
     assert_kept(torture(ours("memory"), fault, rounds=1))
 

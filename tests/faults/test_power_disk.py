@@ -73,7 +73,7 @@ def test_synchronous_writes_are_as_good_as_syncs(disk: PowerDisk) -> None:
 
 
 def test_a_database_keeps_what_it_committed(disk: PowerDisk) -> None:
-    """SQLite is a stranger with a reputation: if it lost something here, the disk would be wrong."""
+    """SQLite is a stranger with a reputation: what it lost here, the disk would have lost."""
     file = disk.directory / "numbers.db"
     for number in range(5):
         base = sqlite3.connect(file)

@@ -1,12 +1,12 @@
 """A small durable broker in plain Python, and the lies a judge of brokers has to catch.
 
-Told no lie it keeps every promise of MQTT that `quantumqtt torture` looks at, over `kill -9` and over
-power cuts: each input is one line of a journal, synced before anything it causes leaves, and a start
-replays the journal through the same code. Told a lie it breaks one promise and keeps the others. So
+Told no lie it keeps every promise of MQTT that `quantumqtt torture` looks at, over `kill -9` and
+over power cuts: each input is one line of a journal, synced before anything it causes leaves, and a
+start replays the journal through the same code. Told a lie it breaks one promise and keeps the others. So
 it shows both sides of the tool: silence where all is well, and the right name where it is not.
 
-Run it: `python -m tests.harness.journal_broker PORT DATA [LIE]`. It speaks 3.1.1 and 5, whatever the
-torture needs, and refuses nothing.
+Run it: `python -m tests.harness.journal_broker PORT DATA [LIE]`. It speaks 3.1.1 and 5, as much of
+them as the torture needs, and refuses nothing.
 """
 
 import asyncio
@@ -262,9 +262,7 @@ class JournalBroker:
             if granted:
                 self._deliver(client, session, topic, payload, min(qos, max(granted)))
 
-    def _deliver(
-        self, client: str, session: Session, topic: str, payload: bytes, qos: int
-    ) -> None:
+    def _deliver(self, client: str, session: Session, topic: str, payload: bytes, qos: int) -> None:
         while True:
             session.next_id = session.next_id % 65_535 + 1
             if session.next_id not in session.waiting:
@@ -321,8 +319,8 @@ class JournalBroker:
         client = connection.client = cursor.text()
         will: list[object] | None = None
         if flags & 4:
-            block = cursor.properties() if version == Version.V5 else ()
-            delay = packets.value(block, Key.WILL_DELAY) or 0
+            wished = cursor.properties() if version == Version.V5 else ()
+            delay = packets.value(wished, Key.WILL_DELAY) or 0
             topic = cursor.text()
             payload = cursor.take(cursor.number(2)).decode()
             will = [topic, payload, flags >> 3 & 3, delay]
@@ -347,9 +345,7 @@ class JournalBroker:
             else:
                 self._out.append((connection, message(session, packet_id, dup=True)))
 
-    def _on_publish(
-        self, connection: Connection, client: str, flags: int, cursor: Cursor
-    ) -> None:
+    def _on_publish(self, connection: Connection, client: str, flags: int, cursor: Cursor) -> None:
         topic, qos = cursor.text(), flags >> 1 & 3
         packet_id = cursor.number(2)
         if connection.version == Version.V5:
@@ -425,9 +421,9 @@ class JournalBroker:
                 await asyncio.sleep(0.05)
                 now = time.time()
                 for client, session in list(self._sessions.items()):
-                    if session.will_at is not None and session.will_at <= now:
-                        if client not in self._connections:
-                            self._do(do="will", client=client, publish=True)
+                    is_due = session.will_at is not None and session.will_at <= now
+                    if is_due and client not in self._connections:
+                        self._do(do="will", client=client, publish=True)
                 self.flush()
 
 

@@ -1,4 +1,4 @@
-"""`quantumqtt torture --cmd …`: hurt any broker and name what it lost of what it had acknowledged."""
+"""`quantumqtt torture --cmd …`: hurt a broker, and name what it lost that it had acknowledged."""
 
 import asyncio
 import json
@@ -62,9 +62,7 @@ def torture(
     rate: Annotated[
         int, typer.Option(metavar="N", min=1, help="Publishes per second, all together.")
     ] = 1_000,
-    size: Annotated[
-        int, typer.Option(metavar="BYTES", min=64, help="Size of a payload.")
-    ] = 64,
+    size: Annotated[int, typer.Option(metavar="BYTES", min=64, help="Size of a payload.")] = 64,
     traffic: Annotated[
         float, typer.Option(metavar="S", min=0.1, help="Traffic before the fault, at most.")
     ] = 1.5,
@@ -74,9 +72,7 @@ def torture(
     start_within: Annotated[
         float, typer.Option(metavar="S", min=0.5, help="How long a start may take.")
     ] = 60.0,
-    disk_mb: Annotated[
-        int, typer.Option(metavar="N", help="Size of the disk of disk-full.")
-    ] = 64,
+    disk_mb: Annotated[int, typer.Option(metavar="N", help="Size of the disk of disk-full.")] = 64,
     first: Annotated[bool, typer.Option("--first", help="Stop at the first bad round.")] = False,
     keep: Annotated[
         Path | None,
@@ -114,9 +110,7 @@ def torture(
                 settle_s=settle,
                 stops_at_violation=first,
             )
-            code = _torture(
-                plan, cmd, config, keep, disk_mb, start_within, json_wanted=json_wanted
-            )
+            code = _torture(plan, cmd, config, keep, disk_mb, start_within, json_wanted=json_wanted)
     except QuantuMQTTError as error:
         from quantumqtt.cli.crash.victim import BrokerAbsent
 

@@ -1,4 +1,4 @@
-"""`quantumqtt torture`: a swarm that keeps an account, a broker that is hurt, a judge that compares.
+"""`quantumqtt torture`: a swarm that keeps account, a broker that is hurt, a judge over both.
 
 The rooms inside: `ledger.py` judges and touches nothing else; `link.py` and `swarm.py` talk MQTT
 and write into the ledger; `victim.py` owns the broker's process; `hurt.py` the ways to hurt it;

@@ -105,7 +105,7 @@ class SmallDisk(PlainDisk):
 
 
 def mount(source: str, target: Path, kind: str, options: str) -> None:
-    """Call mount(2).
+    """Mount a file system.
 
     Raises:
         StorageError: The kernel refuses; the hint says how to be allowed.

@@ -1,8 +1,8 @@
 """A disk that keeps only what was synced, as a model without I/O.
 
-Theory of operation. Every file has two contents: what processes see, and what would be there after a
-power cut. Writes and truncations change the first and wait in a row; `sync_file` applies the row to
-the second. Directories work in the same way, one row for all of them: creating, renaming and
+Theory of operation. Every file has two contents: what processes see, and what would be there
+after a power cut. Writes and truncations change the first and wait in a row; `sync_file` applies
+the row to the second. Directories work in the same way, one row for all of them: creating, renaming and
 removing names waits until the directory is synced. This is POSIX at its word, which some file
 systems better and none has to: syncing a file does not sync its name.
 
@@ -86,7 +86,9 @@ class Content:
         """Cut or grow; what is cut off does not come back."""
         if size < self.size:
             page, within = divmod(size, PAGE_BYTES)
-            for number in [one for one in self._pages if one > page or (one == page and not within)]:
+            for number in [
+                one for one in self._pages if one > page or (one == page and not within)
+            ]:
                 del self._pages[number]
             if within and page in self._pages:
                 self._pages[page] = self._pages[page][:within] + bytes(PAGE_BYTES - within)
@@ -189,7 +191,8 @@ class DiskModel:
     def exchange(self, parent: int, name: str, other_parent: int, other_name: str) -> None:
         """Let two names change places."""
         one, other = self.directory(parent), self.directory(other_parent)
-        assert one is not None and other is not None, "the caller looked them up"
+        assert one is not None, "the caller looked it up"
+        assert other is not None, "the caller looked it up"
         self._name(
             (parent, name, other.seen[other_name]), (other_parent, other_name, one.seen[name])
         )
@@ -268,9 +271,7 @@ class DiskModel:
 
     def cut(self, dice: random.Random, loss: Loss) -> str:
         """Lose the power; afterwards all that is seen is what survived. Returns what was lost."""
-        waited = sum(
-            len(node.waiting) for node in self.nodes.values() if isinstance(node, File)
-        )
+        waited = sum(len(node.waiting) for node in self.nodes.values() if isinstance(node, File))
         kept_names = 0 if loss is Loss.DROP else dice.randint(0, len(self._namings))
         names = len(self._namings)
         for naming in self._namings[:kept_names]:
@@ -287,8 +288,10 @@ class DiskModel:
             else:
                 node.seen = dict(node.safe)
         self._drop_unreachable()
-        return f"{loss.value}: of {waited} unsynced writes {kept} pieces survived, {kept_names} of"\
+        return (
+            f"{loss.value}: of {waited} unsynced writes {kept} pieces survived, {kept_names} of"
             f" {names} names"
+        )
 
     def _drop_unreachable(self) -> None:
         reached, todo = {ROOT}, [ROOT]

@@ -335,4 +335,3 @@ class Requests:
 
 def _name(arguments: bytes) -> str:
     return os.fsdecode(arguments.split(b"\0", 1)[0])
-

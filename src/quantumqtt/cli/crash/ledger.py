@@ -93,7 +93,6 @@ class _Subscriber:
     last: dict[tuple[str, str, int], int] = field(default_factory=dict)
     on_connection: set[tuple[str, int]] = field(default_factory=set)
 
-
     def spans_for(self, topic: str) -> list[Span]:
         """Every life of every filter that matches a topic."""
         filters = self.filters_of.get(topic)
@@ -439,7 +438,9 @@ class Ledger:
 
     # --- wills --------------------------------------------------------------------------------
 
-    def on_will_accepted(self, client: str, topic: str, payload: bytes, *, is_delayed: bool) -> None:
+    def on_will_accepted(
+        self, client: str, topic: str, payload: bytes, *, is_delayed: bool
+    ) -> None:
         """A CONNECT with a will was answered; the payload is unique."""
         self._wills[payload] = _Will(client, topic, is_delayed)
 
@@ -497,13 +498,15 @@ class Ledger:
     def missing(self) -> list[tuple[str, Sent]]:
         """Name every acknowledged publish that a subscriber is owed and has not got."""
         owed = [one for one in self._sent.values() if one.acknowledged != _NEVER]
-        found = []
+        found: list[tuple[str, Sent]] = []
         for client, subscriber in self._subscribers.items():
             if not subscriber.spans:
                 continue
-            for sent in owed:
-                if self._is_owed(subscriber, sent) and not self._has(subscriber, sent):
-                    found.append((client, sent))
+            found += [
+                (client, sent)
+                for sent in owed
+                if self._is_owed(subscriber, sent) and not self._has(subscriber, sent)
+            ]
         return found
 
     @staticmethod
@@ -533,9 +536,7 @@ class Ledger:
             what = (
                 "the filter brings nothing any more" if sent.is_canary else f"QoS {sent.qos} lost"
             )
-            self._break(
-                Violation(prop, what, client, sent.topic, sent.name, sent.acknowledged_s)
-            )
+            self._break(Violation(prop, what, client, sent.topic, sent.name, sent.acknowledged_s))
         self._judge_wills()
         self._forget()
         return self.violations[before:]
@@ -549,9 +550,7 @@ class Ledger:
 
     def _forget(self) -> None:
         """Let go of what was judged; publishes without an answer stay, they may still come."""
-        self._sent = {
-            key: sent for key, sent in self._sent.items() if sent.acknowledged == _NEVER
-        }
+        self._sent = {key: sent for key, sent in self._sent.items() if sent.acknowledged == _NEVER}
         for subscriber in self._subscribers.values():
             for topic_filter, spans in subscriber.spans.items():
                 subscriber.spans[topic_filter] = [

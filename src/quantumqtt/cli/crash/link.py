@@ -2,8 +2,8 @@
 
 Theory of operation. A `Peer` outlives its connections. It keeps what a client must keep: the
 publishes without an answer, in order, with their packet ids, and the QoS 2 ids it has taken
-but not seen released. When a session is resumed they go on, with DUP; when it is gone, QoS 1 is sent
-anew and QoS 2 is let go, since nobody can know any more whether it arrived. So whatever is lost or
+but not seen released. When a session is resumed they go on, with DUP; when it is gone, QoS 1 is
+sent anew and QoS 2 is let go, since nobody can know any more whether it arrived. So whatever is lost or
 doubled was lost or doubled by the broker.
 
 Nothing reconnects by itself: who is online, and when, is the swarm's to decide.
@@ -268,9 +268,7 @@ class Peer:
         packet_id = self._take_id()
         self.ledger.on_subscribing(self.client_id, topic_filter, qos)
         properties = b"" if self.version == V5 else None
-        packet = _core.encode_subscribe(
-            self.version, packet_id, [(topic_filter, qos)], properties
-        )
+        packet = _core.encode_subscribe(self.version, packet_id, [(topic_filter, qos)], properties)
         self._write([packet])
         answer = await self._answer(wire, _SUBACK, packet_id)
         self.ledger.on_subscribed(self.client_id, topic_filter, answer.codes[0])
@@ -286,9 +284,7 @@ class Peer:
         packet_id = self._take_id()
         self.ledger.on_unsubscribing(self.client_id, topic_filter)
         properties = b"" if self.version == V5 else None
-        self._write(
-            [_core.encode_unsubscribe(self.version, packet_id, [topic_filter], properties)]
-        )
+        self._write([_core.encode_unsubscribe(self.version, packet_id, [topic_filter], properties)])
         await self._answer(wire, _UNSUBACK, packet_id)
         self.ledger.on_unsubscribed(self.client_id, topic_filter)
 

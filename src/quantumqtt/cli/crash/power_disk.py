@@ -1,4 +1,4 @@
-"""A disk whose power can be cut under any program: what was not synced is lost, torn or mixed up."""
+"""A disk whose power can be cut under any program: what was not synced is lost or mixed up."""
 
 import json
 import random

@@ -101,10 +101,12 @@ class Torture:
         began = time.monotonic()
         before = len(self._ledger.violations)
         hurt_after_s = self._dice.uniform(0.2, 1.0) * plan.traffic_s
+        swarm.is_hurt = False
         await self._try(swarm.connect_all, "nobody could connect before the fault")
         living = asyncio.create_task(swarm.live())
         try:
             await asyncio.wait((living,), timeout=hurt_after_s)
+            swarm.is_hurt = plan.fault is not Fault.NONE
             hurt = await execute_fault(plan.fault, self._victim, self._disk, swarm, self._dice)
         finally:
             living.cancel()

@@ -9,8 +9,8 @@ Everybody has a job that makes some promise of the broker visible:
 - *mortals* connect with a will and vanish, say goodbye, or come back before its delay is over;
 - the *leaver* begins and ends sessions, so that a session can be remembered that must not be.
 
-All dice come from one seeded generator. What the broker's timing adds to them cannot be repeated, so
-a seed repeats the plan of a run and not every interleaving.
+All dice come from one seeded generator. What the broker's timing adds to them cannot be repeated,
+so a seed repeats the plan of a run and not every interleaving.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from typing import Final
 from quantumqtt._core import Message
 from quantumqtt.cli.crash.ledger import Ledger
 from quantumqtt.cli.crash.link import FOR_EVER, V5, V311, Outgoing, Peer, WillWish
+from quantumqtt.cli.crash.waiting import wait_until
 from quantumqtt.errors import TransportError
 
 _TURN_S: Final = 0.01
@@ -88,6 +89,9 @@ class Swarm:
     subscribers: list[Subscriber] = field(default_factory=list)
     mortals: list[Mortal] = field(default_factory=list)
     takeovers_total: int = 0
+    # While the broker is being hurt, the end of a connection confirms no goodbye: a dying process
+    # closes its sockets, too.
+    is_hurt: bool = False
     _wills: int = 0
     _retained: int = 0
     _busy: set[str] = field(default_factory=set)
@@ -300,7 +304,7 @@ class Swarm:
         elif self.dice.random() < 0.5:
             mortal.peer.drop()
             self.ledger.on_will_due(mortal.payload)
-        elif await mortal.peer.leave():
+        elif await mortal.peer.leave() and not self.is_hurt:
             self.ledger.on_will_withdrawn(mortal.payload)
 
     async def _new_mortal(self) -> None:
@@ -323,7 +327,7 @@ class Swarm:
         clean = not leaver.keeps
         leaver.expiry_s = FOR_EVER
         await leaver.connect(self.port, clean=clean)
-        if await leaver.leave() and not leaver.keeps:
+        if await leaver.leave() and not self.is_hurt and not leaver.keeps:
             self.ledger.on_session_ended(leaver.client_id)
 
     # --- after the fault ----------------------------------------------------------------------
@@ -347,10 +351,10 @@ class Swarm:
         """When anything last came from the broker."""
         return max(peer.last_packet_at for peer in self.everybody)
 
-    async def retained_now(self, is_enough: Callable[[dict[str, bytes]], bool], s: float) -> (
-        dict[str, bytes]
-    ):
-        """Ask with a new session what is retained; returns when `is_enough`, or after `s` quiet.
+    async def retained_now(
+        self, is_enough: Callable[[dict[str, bytes]], bool], settle_s: float
+    ) -> dict[str, bytes]:
+        """Ask with a new session what is retained; returns when `is_enough`, or after a silence.
 
         Raises:
             TransportError: The broker did not answer.
@@ -367,7 +371,6 @@ class Swarm:
         await asker.subscribe(f"{self.shape.prefix}/r/#", 1)
         await asker.ping()
         asker.last_packet_at = time.monotonic()
-        while not is_enough(found) and time.monotonic() - asker.last_packet_at < s:
-            await asyncio.sleep(_TURN_S)
+        await wait_until(lambda: is_enough(found), lambda: asker.last_packet_at + settle_s)
         await asker.leave()
         return found

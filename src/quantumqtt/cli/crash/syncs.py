@@ -1,14 +1,15 @@
 r"""Did the disk say yes before the acknowledgement left? What strace saw of a serial run tells.
 
 Theory of operation. One publish at a time, so that between the call that read PUBLISH *n* and the
-call that wrote PUBACK *n* everything the broker does is for that publish. A call begins where strace
-first prints it and ends where its result stands; other threads' lines may lie between. The promise
-is kept when some sync began after that read had ended and succeeded before that write began.
+call that wrote PUBACK *n* everything the broker does is for that publish. A call begins where
+strace first prints it and ends where its result stands; other threads' lines may lie between. The
+promise is kept when some sync began after that read had ended and succeeded before that write
+began.
 
 A sync is `fsync`, `fdatasync`, `sync`, `syncfs`, `msync` with `MS_SYNC`, `pwritev2` with
-`RWF_DSYNC` or `RWF_SYNC`, or any write to a file opened with `O_DSYNC` or `O_SYNC`. What a broker does
-through io_uring passes strace by; its reads and writes are then not found, which is said as such and
-not judged.
+`RWF_DSYNC` or `RWF_SYNC`, or any write to a file opened with `O_DSYNC` or `O_SYNC`. What a broker
+does through io_uring passes strace by; its reads and writes are then not found, which is said as
+such and not judged.
 """
 
 import asyncio

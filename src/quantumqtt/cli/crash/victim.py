@@ -1,11 +1,10 @@
 """The broker under torture: one process group in a directory of its own, started by any command.
 
-The command is a template: `{port}` becomes a free port of loopback, `{data}` the data directory, and
-`{config}` the path of a configuration file, itself such a template, for brokers that take no more
-than that. Nothing is run through a shell.
+The command is a template: `{port}` becomes a free port of loopback, `{data}` the data directory,
+and `{config}` the path of a configuration file, itself such a template, for brokers that take no
+more than that. Nothing is run through a shell.
 """
 
-import asyncio
 import os
 import shlex
 import shutil
@@ -19,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from quantumqtt.cli.crash.waiting import wait_until
 from quantumqtt.errors import ConfigError, QuantuMQTTError
 
 LOOPBACK: Final = "127.0.0.1"
-_POLL_S: Final = 0.01
 _TAIL_BYTES: Final = 4_000
 
 
@@ -116,21 +115,13 @@ class Victim:
             BrokerAbsent: It ended, or did not accept in time.
         """
         began = time.monotonic()
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.words(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        deadline = began + self.starts_within_s
-        while time.monotonic() < deadline and self.is_running:
-            if accepts(self.port):
-                self.starts_total += 1
-                self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)
-                return
-            await asyncio.sleep(_POLL_S)
+        self._process = self._spawn()
+        ends = began + self.starts_within_s
+        await wait_until(lambda: not self.is_running or accepts(self.port), lambda: ends)
+        if self.is_running and accepts(self.port):
+            self.starts_total += 1
+            self.slowest_start_s = max(self.slowest_start_s, time.monotonic() - began)
+            return
         state = "does not accept connections" if self.is_running else "ended"
         code = self._process.poll()
         self.kill()
@@ -139,6 +130,16 @@ class Victim:
             f"{'' if code is None else f' with exit code {code}'}; it said:\n{self.last_words()}",
             f"run it by hand: {shlex.join(self.words())}",
         )
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        with self.log.open("ab") as log:
+            return subprocess.Popen(
+                self.words(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def last_words(self) -> str:
         """The end of what it wrote."""
@@ -163,10 +164,8 @@ class Victim:
     async def end(self, within_s: float) -> bool:
         """Ask it to end; False when it had to be killed."""
         self.signal(signal.SIGTERM)
-        deadline = time.monotonic() + within_s
-        while self.is_running and time.monotonic() < deadline:
-            await asyncio.sleep(_POLL_S)
-        obeyed = not self.is_running
+        ends = time.monotonic() + within_s
+        obeyed = await wait_until(lambda: not self.is_running, lambda: ends)
         self.kill()
         return obeyed
 
