@@ -2,8 +2,9 @@
 
 Told no lie it keeps every promise of MQTT that `quantumqtt torture` looks at, over `kill -9` and
 over power cuts: each input is one line of a journal, synced before anything it causes leaves, and a
-start replays the journal through the same code. Told a lie it breaks one promise and keeps the others. So
-it shows both sides of the tool: silence where all is well, and the right name where it is not.
+start replays the journal through the same code. Told a lie it breaks one promise and keeps the
+others. So it shows both sides of the tool: silence where all is well, and the right name where it
+is not.
 
 Run it: `python -m tests.harness.journal_broker PORT DATA [LIE]`. It speaks 3.1.1 and 5, as much of
 them as the torture needs, and refuses nothing.

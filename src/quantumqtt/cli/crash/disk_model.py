@@ -2,8 +2,8 @@
 
 Theory of operation. Every file has two contents: what processes see, and what would be there
 after a power cut. Writes and truncations change the first and wait in a row; `sync_file` applies
-the row to the second. Directories work in the same way, one row for all of them: creating, renaming and
-removing names waits until the directory is synced. This is POSIX at its word, which some file
+the row to the second. Directories work in the same way, one row for all of them: creating, renaming
+and removing names waits until the directory is synced. This is POSIX at its word, which some file
 systems better and none has to: syncing a file does not sync its name.
 
 `cut` loses the power. What waited is lost, torn or reordered:

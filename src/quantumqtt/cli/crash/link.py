@@ -3,8 +3,8 @@
 Theory of operation. A `Peer` outlives its connections. It keeps what a client must keep: the
 publishes without an answer, in order, with their packet ids, and the QoS 2 ids it has taken
 but not seen released. When a session is resumed they go on, with DUP; when it is gone, QoS 1 is
-sent anew and QoS 2 is let go, since nobody can know any more whether it arrived. So whatever is lost or
-doubled was lost or doubled by the broker.
+sent anew and QoS 2 is let go, since nobody can know any more whether it arrived. So whatever is
+lost or doubled was lost or doubled by the broker.
 
 Nothing reconnects by itself: who is online, and when, is the swarm's to decide.
 """
