@@ -179,6 +179,11 @@ advisories:
 soak minutes="10":
     SOAK_MINUTES={{ minutes }} pytest -q -m night tests/soak tests/hardening
 
+# Hurt our broker for hours, kills and power cuts: just torture 200
+[group('night')]
+torture rounds="200":
+    TORTURE_ROUNDS={{ rounds }} pytest -q -m night tests/faults --timeout=7200
+
 # Every interleaving of the protocols between shards, by loom
 [group('night')]
 races:

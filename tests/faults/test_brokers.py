@@ -59,6 +59,18 @@ def test_strict_syncs_before_each_puback() -> None:
 
 
 @needs_strict
+@needs_mounts
+@pytest.mark.needs_program("strace")
+def test_strict_whose_syncs_are_stubbed_is_caught_twice() -> None:
+    """Were it not, the two tests above would prove nothing about this binary."""
+    outcome = torture(
+        ours("strict"), Fault.POWER, rounds=1, settle_s=QUICKLY_S, syncs_are_stubbed=True
+    )
+    assert outcome.absence is not None or broken(outcome) & GONE
+    assert not trace_syncs(ours("strict"), syncs_are_stubbed=True).is_kept
+
+
+@needs_strict
 @pytest.mark.night
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fault", [Fault.KILL, *OTHER_FAULTS])

@@ -90,6 +90,16 @@ def test_a_power_cut_finds_out_who_never_syncs() -> None:
     assert {Property.DELIVERED, Property.SESSION_PRESENT} & broken(outcome)
 
 
+@needs_mounts
+@pytest.mark.needs_program("strace")
+def test_an_honest_broker_whose_syncs_are_stubbed_is_caught_twice() -> None:
+    outcome = torture(
+        journal_broker(), Fault.POWER, rounds=1, settle_s=QUICKLY_S, syncs_are_stubbed=True
+    )
+    assert {Property.DELIVERED, Property.SESSION_PRESENT} & broken(outcome)
+    assert not trace_syncs(journal_broker(), syncs_are_stubbed=True).is_kept
+
+
 @pytest.mark.needs_program("strace")
 def test_the_trace_tells_who_syncs() -> None:
     assert trace_syncs(journal_broker()).is_kept

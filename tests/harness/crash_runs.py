@@ -26,6 +26,7 @@ from tools import system_packages
 
 HOUSE: Final = Path(__file__).resolve().parents[2]
 DISK_MB: Final = 64
+STUBS: Final = ("-e", "inject=fsync,fdatasync,?sync_file_range,?syncfs:retval=0")
 # Mosquitto keeps state in memory and writes it now and then; here only when it ends in peace.
 MOSQUITTO_CONFIG: Final = """\
 listener {port} 127.0.0.1
@@ -112,8 +113,13 @@ def torture(
     settle_s: float = 5.0,
     config: Path | None = None,
     stops_at_violation: bool = False,
+    syncs_are_stubbed: bool = False,
 ) -> Outcome:
-    """Torture a broker; `settle_s` is only waited for where something is missing."""
+    """Torture a broker; `settle_s` is only waited for where something is missing.
+
+    With its syncs stubbed, strace answers them for the kernel: the binary is the real one, and the
+    disk is never asked.
+    """
     plan = Plan(
         fault=fault,
         rounds=rounds,
@@ -127,6 +133,8 @@ def torture(
         disk = open_disk(fault, folder, DISK_MB)
         try:
             victim = Victim(command, disk.directory, folder, config=config)
+            if syncs_are_stubbed:
+                victim.prefix = (_strace(), "-f", "-qq", "-e", "trace=none", *STUBS, "--")
             return asyncio.run(Torture(plan, victim, disk, lambda _: None).run())
         finally:
             disk.close()
@@ -162,14 +170,22 @@ class Restartable:
         asyncio.run(self._victim.start())
 
 
-def trace_syncs(command: str, *, config: Path | None = None) -> SyncVerdict:
-    """Publish serially under strace."""
+def _strace() -> str:
     strace = system_packages.find_program("strace")
     assert strace is not None, "needs_program names it"
+    return strace
+
+
+def trace_syncs(
+    command: str, *, config: Path | None = None, syncs_are_stubbed: bool = False
+) -> SyncVerdict:
+    """Publish serially under strace."""
     with scratch(None) as folder:
         disk = PlainDisk(folder / "data")
         victim = Victim(command, disk.directory, folder, config=config)
-        return asyncio.run(trace_serial_run(victim, strace))
+        if syncs_are_stubbed:
+            victim.prefix = STUBS
+        return asyncio.run(trace_serial_run(victim, _strace()))
 
 
 def broken(outcome: Outcome) -> set[Property]:

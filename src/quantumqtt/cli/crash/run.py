@@ -11,7 +11,7 @@ from typing import Final
 from quantumqtt.cli.crash.disk import Disk
 from quantumqtt.cli.crash.hurt import Fault, Hurt, execute_fault
 from quantumqtt.cli.crash.ledger import Ledger, Violation
-from quantumqtt.cli.crash.swarm import Shape, Swarm
+from quantumqtt.cli.crash.swarm import SHORT_DELAY_S, Shape, Swarm
 from quantumqtt.cli.crash.victim import BrokerAbsent, Victim
 from quantumqtt.errors import TransportError
 
@@ -178,7 +178,8 @@ class Torture:
         looked_at = time.monotonic()
         while time.monotonic() < deadline and (ledger.missing() or ledger.missing_wills()):
             await asyncio.sleep(_LOOK_S)
-            if time.monotonic() - max(looked_at, swarm.last_packet_at()) > plan.settle_s:
+            patience_s = plan.settle_s + (SHORT_DELAY_S if ledger.missing_wills() else 0)
+            if time.monotonic() - max(looked_at, swarm.last_packet_at()) > patience_s:
                 break
         # Whatever the broker sent without owing it lies before the answer to a ping.
         for one in swarm.subscribers:

@@ -29,7 +29,7 @@ from quantumqtt.errors import TransportError
 _TURN_S: Final = 0.01
 _PAUSE_S: Final = 0.03
 _LONG_DELAY_S: Final = 86_400
-_SHORT_DELAY_S: Final = 1
+SHORT_DELAY_S: Final = 1
 _WILL_LISTENER: Final = "wills"
 
 
@@ -309,7 +309,7 @@ class Swarm:
 
     async def _new_mortal(self) -> None:
         self._wills += 1
-        delay_s = self.dice.choice((0, 0, _SHORT_DELAY_S, _LONG_DELAY_S))
+        delay_s = self.dice.choice((0, 0, SHORT_DELAY_S, _LONG_DELAY_S))
         peer = self._peer(f"mortal{self._wills}")
         peer.expiry_s = 2 * _LONG_DELAY_S if delay_s >= _LONG_DELAY_S else 120
         payload = b"will:%d" % self._wills

@@ -36,6 +36,7 @@ _LINE: Final = re.compile(r"^(?:(\d+)\s+)?(?:<\.\.\. (\w+) resumed>|(\w+)\()(.*)
 _RESULT: Final = re.compile(r"= (-?\d+|\?)[^=]*$")
 _STRING: Final = re.compile(r'"((?:\\x[0-9a-f]{2})*)"')
 _UNFINISHED: Final = "<unfinished ...>"
+_INJECTED: Final = "(INJECTED)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,9 @@ def read_calls(lines: Iterable[str]) -> Iterator[Call]:
             continue
         result = _RESULT.search(rest)
         if result is not None and result.group(1) != "?":
-            yield Call(name, rest[: result.start()], int(result.group(1)), began, number)
+            # What strace was told to answer itself never reached the kernel, let alone a disk.
+            value = -1 if _INJECTED in result.group(0) else int(result.group(1))
+            yield Call(name, rest[: result.start()], value, began, number)
 
 
 def judge(calls: Sequence[Call], publishes: int) -> SyncVerdict:
@@ -192,6 +195,8 @@ def _synchronous_writes(calls: Sequence[Call]) -> list[Call]:
 async def trace_serial_run(victim: Victim, strace: str) -> SyncVerdict:
     """Start the broker under strace, publish one after the other, and judge what it saw.
 
+    The prefix of the victim, if any, is taken for more options of strace.
+
     Raises:
         BrokerAbsent: It did not start.
         TransportError: It did not answer.
@@ -200,7 +205,7 @@ async def trace_serial_run(victim: Victim, strace: str) -> SyncVerdict:
     known = ",".join(f"?{name}" for name in TRACED)
     victim.prefix = (
         *(strace, "-f", "-qq", "-xx", "-s", "512", "-e", f"trace={known}"),
-        *("-e", "signal=none", "-o", str(output), "--"),
+        *("-e", "signal=none", *victim.prefix, "-o", str(output), "--"),
     )
     await victim.start()
     try:

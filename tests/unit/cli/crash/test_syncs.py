@@ -36,8 +36,9 @@ def test_a_sync_between_publish_and_puback_keeps_the_promise() -> None:
         (SYNC, read_line(1), ack_line(1)),
         (read_line(1), ack_line(1), SYNC),
         (read_line(1), "8 fdatasync(9) = -1 EIO (Input/output error)", ack_line(1)),
+        (read_line(1), "8 fdatasync(9) = 0 (INJECTED)", ack_line(1)),
     ],
-    ids=["none", "before", "after", "failed"],
+    ids=["none", "before", "after", "failed", "stubbed"],
 )
 def test_no_sync_or_one_at_the_wrong_time_breaks_it(lines: tuple[str, ...]) -> None:
     assert orders(*lines) == [Order.NOT_SYNCED]
