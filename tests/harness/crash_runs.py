@@ -26,7 +26,8 @@ from tools import system_packages
 
 HOUSE: Final = Path(__file__).resolve().parents[2]
 DISK_MB: Final = 64
-STUBS: Final = ("-e", "inject=fsync,fdatasync,?sync_file_range,?syncfs:retval=0")
+SYNCS: Final = "fsync,fdatasync,syncfs,sync_file_range"
+STUBS: Final = ("-e", f"inject={SYNCS}:retval=0")
 # Mosquitto keeps state in memory and writes it now and then; here only when it ends in peace.
 MOSQUITTO_CONFIG: Final = """\
 listener {port} 127.0.0.1
@@ -134,7 +135,8 @@ def torture(
         try:
             victim = Victim(command, disk.directory, folder, config=config)
             if syncs_are_stubbed:
-                victim.prefix = (_strace(), "-f", "-qq", "-e", "trace=none", *STUBS, "--")
+                traced = ("-e", f"trace={SYNCS}", "-o", os.devnull)
+                victim.prefix = (_strace(), "-f", "-qq", *traced, *STUBS, "--")
             return asyncio.run(Torture(plan, victim, disk, lambda _: None).run())
         finally:
             disk.close()

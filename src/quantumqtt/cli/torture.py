@@ -4,13 +4,15 @@ import asyncio
 import json
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
@@ -94,6 +96,7 @@ def torture(
     lost, 1 promises were broken, 2 wrong usage or something needed is missing, 3 the broker did not
     start or did not come back.
     """
+    signal.signal(signal.SIGTERM, _on_termination)
     try:
         if trace_syncs:
             code = _trace(cmd, config, fault, json_wanted=json_wanted, seconds=start_within)
@@ -120,6 +123,16 @@ def torture(
     except KeyboardInterrupt as stop:
         raise typer.Exit(TortureCode.INTERRUPTED) from stop
     raise typer.Exit(code)
+
+
+def _on_termination(number: int, frame: FrameType | None) -> NoReturn:
+    """Leave by the way of Ctrl-C, which ends the broker and takes mounts down.
+
+    Raises:
+        KeyboardInterrupt: Always.
+    """
+    del number, frame
+    raise KeyboardInterrupt
 
 
 def _torture(

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,6 +17,8 @@ from quantumqtt.errors import TransportError
 
 _LOOK_S: Final = 0.05
 _TRIES: Final = 3
+# What no broker has a reason to die of; without space one may give up rather than guess.
+_SURVIVABLE: Final = frozenset({Fault.NONE, Fault.STOP, Fault.STORM})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,8 @@ class Torture:
                 await living
         swarm.judge_mortals(broker_died=hurt.died, was_asked=hurt.was_asked)
         if not self._victim.is_running:
+            if plan.fault in _SURVIVABLE:
+                self._ledger.report_unresponsive("broker", "it ended by itself")
             hurt = Hurt(died=True, was_asked=hurt.was_asked, note=hurt.note)
             swarm.drop_all()
             await self._victim.start()
@@ -123,12 +127,12 @@ class Torture:
         found = tuple(self._ledger.violations[before:])
         return Round(number, hurt_after_s, time.monotonic() - began, hurt.note, found)
 
-    async def _try(self, step: Callable[[], object], what: str) -> bool:
+    async def _try(self, step: Callable[[], Awaitable[None]], what: str) -> bool:
         """Do something that must work on a healthy broker; a few tries, then it is a finding."""
         why = ""
         for _ in range(_TRIES):
             try:
-                await step()  # type: ignore[misc]
+                await step()
             except TransportError as error:
                 why = str(error)
                 if not self._victim.is_running:
