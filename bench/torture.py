@@ -1,8 +1,8 @@
 """`just bench torture`: what brokers lose of what they had acknowledged, side by side.
 
-Every broker is hurt in the same ways by `quantumqtt torture`; counts, some findings of each property
-and the commands stay in `bench/results`, with a table for people. Rooms for figures are those of the
-other benchmarks; nothing here measures speed.
+Every broker is hurt in the same ways by `quantumqtt torture`; counts, some findings of each
+property and the commands stay in `bench/results`, with a table for people. Nothing here measures
+speed.
 """
 
 import argparse

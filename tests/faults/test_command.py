@@ -1,6 +1,9 @@
 """The command line of torture: what it refuses, what it prints, how it ends."""
 
 import json
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,9 @@ from quantumqtt.cli.main import app
 from quantumqtt.cli.torture import TortureCode
 from quantumqtt.errors import StorageError
 from tests.harness.crash_runs import journal_broker
+from tests.harness.waiting import wait_until
 
+DEADLINE_S = 30.0
 SMALL = ("--rounds", "1", "--rate", "200", "--traffic", "0.4", "--clients", "6")
 QUICK = (*SMALL, "--settle", "0.7")
 
@@ -94,6 +99,30 @@ def test_a_loss_is_printed_line_by_line_for_people() -> None:
     assert code == TortureCode.VIOLATED
     assert "lost, acknowledged 20" in printed
     assert "acknowledged publishes delivered" in printed
+
+
+def test_a_termination_takes_the_broker_along(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    command = ("--cmd", journal_broker(), "--fault", "none", "--rounds", "50", "--keep", str(kept))
+    torture = subprocess.Popen(
+        (sys.executable, "-m", "quantumqtt", "torture", *command),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    journal = kept / "data" / "journal"
+    wait_until(lambda: journal.exists() and journal.stat().st_size > 0, what="journal")
+    torture.terminate()
+    assert torture.wait(DEADLINE_S) == TortureCode.INTERRUPTED
+    assert not [line for line in command_lines() if str(kept) in line]
+
+
+def command_lines() -> list[str]:
+    """What runs on this machine now, as far as we may see."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return found
 
 
 def test_a_mount_that_is_refused_says_how_to_be_allowed(tmp_path: Path) -> None:
