@@ -61,7 +61,6 @@ needs_strict = pytest.mark.skipif(
 )
 
 
-@cache
 def may_mount() -> bool:
     """Whether this process may mount file systems."""
     with scratch(None) as folder:
@@ -73,10 +72,7 @@ def may_mount() -> bool:
     return True
 
 
-needs_mounts = pytest.mark.skipif(
-    "not __import__('tests.harness.crash_runs', fromlist=['']).may_mount()",
-    reason="mounting is not allowed here: be root, or unshare --user --map-root-user --mount",
-)
+needs_mounts = pytest.mark.usefixtures("mounts")
 
 
 def ours(durability: str) -> str:
