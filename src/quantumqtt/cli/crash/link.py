@@ -79,6 +79,11 @@ class _Wire(asyncio.Protocol):
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
+    def write(self, data: bytes) -> None:
+        """Send; what a broken connection cannot carry is sent again on the next one."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
         items, taken, _ = _core.decode_packets(self._peer.version, data, _PACKET_BYTES_MAX)
@@ -359,8 +364,8 @@ class Peer:
                 waiting = self._waiting.pop((item.kind, item.packet_id), None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(item)
-        if answers and wire.transport is not None:
-            wire.transport.write(_core.encode_batch(self.version, answers))
+        if answers:
+            wire.write(_core.encode_batch(self.version, answers))
 
     def _on_publish(
         self, message: Message, answers: list[bytes | int | tuple[str, bytes, int, int, bytes]]
@@ -448,5 +453,5 @@ class Peer:
                 return self._next_id
 
     def _write(self, batch: list[bytes | int | tuple[str, bytes, int, int, bytes]]) -> None:
-        if batch and self._wire is not None and self._wire.transport is not None:
-            self._wire.transport.write(_core.encode_batch(self.version, batch))
+        if batch and self._wire is not None:
+            self._wire.write(_core.encode_batch(self.version, batch))
