@@ -68,7 +68,7 @@ def test_a_lie_is_called_by_its_name(lie: str) -> None:
         rounds=20,
         traffic_s=0.9,
         settle_s=QUICKLY_S,
-        stops_at_violation=True,
+        stops_at=BREAKS[lie],
     )
     assert BREAKS[lie] in broken(outcome)
 

@@ -109,7 +109,7 @@ def torture(
     traffic_s: float = 0.6,
     settle_s: float = 5.0,
     config: Path | None = None,
-    stops_at_violation: bool = False,
+    stops_at: Property | None = None,
     syncs_are_stubbed: bool = False,
 ) -> Outcome:
     """Torture a broker; `settle_s` is only waited for where something is missing.
@@ -124,7 +124,7 @@ def torture(
         shape=Shape(rate=rate),
         traffic_s=traffic_s,
         settle_s=settle_s,
-        stops_at_violation=stops_at_violation,
+        stops_at=frozenset(() if stops_at is None else (stops_at,)),
     )
     with scratch(None) as folder:
         disk = open_disk(fault, folder, DISK_MB)

@@ -150,6 +150,11 @@ class JournalBroker:
                 session.will_at = time.time() + session.will_delay_s
 
     def _after_restart(self) -> None:
+        # A session without a life of its own ended with the process that held its connection.
+        for client in [one for one, session in self._sessions.items() if not session.expiry_s]:
+            self._do(do="will", client=client, publish=True)
+            self._do(do="end", client=client)
+        self.flush()
         for session in self._sessions.values():
             if self._lie == "loses-filters":
                 session.filters = dict(list(session.filters.items())[::2])

@@ -101,6 +101,7 @@ def torture(
         if trace_syncs:
             code = _trace(cmd, config, fault, json_wanted=json_wanted, seconds=start_within)
         else:
+            from quantumqtt.cli.crash.ledger import Property
             from quantumqtt.cli.crash.run import Plan
             from quantumqtt.cli.crash.swarm import Shape
 
@@ -111,7 +112,7 @@ def torture(
                 shape=Shape(clients=clients, rate=rate, payload_bytes=size),
                 traffic_s=traffic,
                 settle_s=settle,
-                stops_at_violation=first,
+                stops_at=frozenset(Property if first else ()),
             )
             code = _torture(plan, cmd, config, keep, disk_mb, start_within, json_wanted=json_wanted)
     except QuantuMQTTError as error:

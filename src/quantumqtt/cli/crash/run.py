@@ -10,7 +10,7 @@ from typing import Final
 
 from quantumqtt.cli.crash.disk import Disk
 from quantumqtt.cli.crash.hurt import Fault, Hurt, execute_fault
-from quantumqtt.cli.crash.ledger import Ledger, Violation
+from quantumqtt.cli.crash.ledger import Ledger, Property, Violation
 from quantumqtt.cli.crash.swarm import SHORT_DELAY_S, Shape, Swarm
 from quantumqtt.cli.crash.victim import BrokerAbsent, Victim
 from quantumqtt.errors import TransportError
@@ -32,7 +32,7 @@ class Plan:
     traffic_s: float = 1.5
     settle_s: float = 3.0
     drains_within_s: float = 60.0
-    stops_at_violation: bool = False
+    stops_at: frozenset[Property] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Torture:
                     break
                 outcome.rounds.append(done)
                 self._on_round(done)
-                if done.violations and self._plan.stops_at_violation:
+                if any(one.property in self._plan.stops_at for one in done.violations):
                     break
         finally:
             outcome.takeovers = self._swarm.takeovers_total
