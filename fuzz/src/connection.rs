@@ -139,5 +139,6 @@ fn config() -> NodeConfig {
         rules: None,
         disconnect_denied: true,
         client_id_is_user: false,
+        log: None,
     }
 }

@@ -176,10 +176,10 @@ impl Checkpointer {
     fn cut(&mut self, checkpoint: Box<Checkpoint>, log: &mut DurableLog) {
         let journal = Arc::clone(log.journal());
         // The message log will hold entries whose records are not in durable chunks yet.
-        match log.group().compact(&journal, &checkpoint, &Floors::none()) {
-            Err(Refusal::Busy { .. } | Refusal::Full) => self.uncut = Some(checkpoint),
-            // Failed or quarantined: the partition stops for a better reason than this.
-            Ok(_) | Err(_) => {}
+        let cut = log.group().compact(&journal, &checkpoint, &Floors::none());
+        // Failed or quarantined: the partition stops for a better reason than this.
+        if let Err(Refusal::Busy { .. } | Refusal::Full) = cut {
+            self.uncut = Some(checkpoint);
         }
     }
 }

@@ -198,7 +198,7 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     let log = Log::Journal(Box::new(log));
     let mut partition = Partition::new(machine, beginning.header, log);
     settle(&mut partition, &bell)?;
-    begin_life(&mut partition, beginning)?;
+    begin_life(&mut partition, beginning);
     settle(&mut partition, &bell)?;
     Ok(Opened { partition, view, bell, checkpointer })
 }
@@ -251,7 +251,7 @@ fn settle(partition: &mut Partition, bell: &Bell) -> Result<(), LogError> {
 }
 
 /// Propose what the end of the last life and the configuration of this one make true.
-fn begin_life(partition: &mut Partition, beginning: &Beginning) -> Result<(), LogError> {
+fn begin_life(partition: &mut Partition, beginning: &Beginning) {
     let machine = partition.machine();
     let mut entries = vec![EntryBuilder::new()];
     let mut push = |command: &Command<'_>| {
@@ -275,7 +275,6 @@ fn begin_life(partition: &mut Partition, beginning: &Beginning) -> Result<(), Lo
         }));
     }
     for mut entry in entries.into_iter().filter(|entry| !entry.is_empty()) {
-        partition.propose(&mut entry, beginning.now_ms)?;
+        partition.propose(&mut entry, beginning.now_ms);
     }
-    Ok(())
 }

@@ -75,18 +75,14 @@ impl Partition {
     }
 
     /// Put what a shard gathered into the log; the number of its bytes.
-    pub(crate) fn propose(
-        &mut self,
-        builder: &mut EntryBuilder,
-        now_ms: u64,
-    ) -> Result<usize, PartitionError> {
+    pub(crate) fn propose(&mut self, builder: &mut EntryBuilder, now_ms: u64) -> usize {
         self.header.batch_seq += 1;
         // The leader's clock never goes back within its term; the machine clamps it over terms.
         self.header.now_ms = now_ms.max(self.header.now_ms);
         let entry = builder.finish(&self.header);
         let bytes = entry.len();
         self.log.propose(entry);
-        Ok(bytes)
+        bytes
     }
 
     /// Let time pass in the machine, if anything there waits for this moment.
@@ -99,7 +95,7 @@ impl Partition {
         let proposed = self.propose(&mut own, now_ms);
         self.own = own;
         self.tick_is_proposed = true;
-        proposed
+        Ok(proposed)
     }
 
     /// Whether everything proposed is committed, and applied as far as it was handed out.

@@ -333,7 +333,7 @@ impl ShardService {
         // Time first: what is due happened before what these commands ask for.
         let mut proposed = must(partition.propose_tick(now_ms));
         for mut builder in std::mem::take(&mut self.proposals.to_commit) {
-            proposed += must(partition.propose(&mut builder, now_ms));
+            proposed += partition.propose(&mut builder, now_ms);
         }
         self.shared.pressure.add(proposed);
         must(partition.advance());

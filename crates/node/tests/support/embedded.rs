@@ -37,5 +37,6 @@ pub(crate) fn config(shards: u16) -> NodeConfig {
         rules: None,
         disconnect_denied: true,
         client_id_is_user: false,
+        log: None,
     }
 }
