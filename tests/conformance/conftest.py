@@ -16,14 +16,14 @@ from typing import Final
 
 import pytest
 
-from quantumqtt.config import FlagLayer, Limits, settings_from
+from quantumqtt.config import Limits
 from quantumqtt.node.native import (
     ListenerPlan,
+    LogPlan,
     NativeNode,
     NodePlan,
     Statistics,
     open_native_node,
-    plan_log,
 )
 from tests.harness.mqtt_peer import MqttPeer
 from tests.harness.packets import NO_PROPERTIES, Properties, Version, Will
@@ -113,24 +113,27 @@ class Shape:
 
 
 SHAPES: Final = (Shape(1), Shape(2), Shape(2, is_durable=True))
-# Made anew for each test: as small as the largest packet allows.
-SMALL_LOG: Final = {"segment_bytes": 68 * 1024 * 1024}
+
+
+def small_log(folder: Path) -> LogPlan:
+    """Plan a log in a folder of its own: as small as the largest packet of these tests allows."""
+    data = folder / f"data-{len(list(folder.iterdir()))}"
+    return LogPlan(
+        directory=data,
+        key_file=folder / f"{data.name}.keys",
+        group_delay_ms=None,
+        segment_bytes=68 * 1024 * 1024,
+        checkpoint_interval_s=300,
+        checkpoint_log_bytes=1024 * 1024,
+    )
 
 
 @contextmanager
-def our_broker(shape: Shape, limits: Limits, folder: Path) -> Iterator[Broker]:
+def our_broker(shards: int, limits: Limits, log: LogPlan | None = None) -> Iterator[Broker]:
     """Run one native node; a shard that died meanwhile fails the test, whatever else it saw."""
     listener = ListenerPlan("tcp", LOOPBACK, 0, allow_anonymous=True)
-    log = plan_log(settings_from([FlagLayer({"data": str(folder), "storage": SMALL_LOG})]))
     node = open_native_node(
-        NodePlan(
-            (listener,),
-            shape.shards,
-            limits,
-            CONNECTIONS_MAX,
-            ask_admission=False,
-            log=log if shape.is_durable else None,
-        )
+        NodePlan((listener,), shards, limits, CONNECTIONS_MAX, ask_admission=False, log=log)
     )
     bound = node.start()[0]
     broker = Broker(bound.host, bound.port, node)
@@ -191,8 +194,8 @@ def start_broker(shape: Shape, tmp_path: Path) -> Iterator[StartBroker]:
 
         def start(**limits: int) -> Broker:
             if TARGET == "quantumqtt":
-                folder = tmp_path / f"data-{len(list(tmp_path.iterdir()))}"
-                return running.enter_context(our_broker(shape, Limits(**limits), folder))
+                log = small_log(tmp_path) if shape.is_durable else None
+                return running.enter_context(our_broker(shape.shards, Limits(**limits), log))
             if limits:
                 pytest.skip("sets limits of our own node")
             return running.enter_context(mosquitto(tmp_path))
