@@ -42,6 +42,10 @@ mod will;
 pub use config::{ConfigError, ListenerConfig, NodeConfig, NodeLimits};
 pub use events::{Event, EventKind};
 pub use node::{Node, StartError};
+pub use quantumqtt_reactor::{
+    BadNetwork, BoundListener, CertificateUser, Endpoint, Network, ProxyMode, TlsContext, TlsFiles,
+    TlsRefused, TlsVersion, UpgradeRules, WrappingSpec,
+};
 pub use quantumqtt_topics::RuleTable;
 pub use reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
 pub use statistics::Statistics;

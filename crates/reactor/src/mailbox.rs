@@ -12,10 +12,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mio::net::TcpStream;
+use quantumqtt_transport::TlsContext;
 
 use crate::connections::ConnectionId;
 use crate::service::CloseCause;
+use crate::stream::Stream;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Waker};
 
 /// One thing to tell a shard.
@@ -23,9 +24,13 @@ pub(crate) enum Envelope<M> {
     /// For the service.
     Mail(M),
     /// A socket accepted elsewhere, with the position of its listener.
-    Socket(TcpStream, usize),
+    Socket(Stream, usize),
     /// Another shard found out that a connection is over.
     Close(ConnectionId, CloseCause),
+    /// Bytes wait for a connection that only its owner can send to.
+    Flush(ConnectionId),
+    /// From now on the listener at this position shows and demands this.
+    Tls(usize, Arc<TlsContext>),
     /// Say goodbye to all connections.
     Drain,
     /// End the thread.

@@ -208,7 +208,7 @@ fn text_of(tag: u8, text: &[u8]) -> Option<String> {
         0x0C | 0x12 | 0x13 | 0x16 => String::from_utf8(text.to_vec()).ok(),
         0x1E => {
             let units = text.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-            let is_whole = text.len() % 2 == 0;
+            let is_whole = text.len().is_multiple_of(2);
             is_whole.then(|| char::decode_utf16(units).collect::<Result<_, _>>().ok())?
         }
         _ => None,

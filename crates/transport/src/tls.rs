@@ -8,6 +8,7 @@
 //! A resumed session was verified when its ticket was made; that its certificate is still in its
 //! time is looked at again here.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs::{self as provider, Ticketer, cipher_suite};
@@ -135,7 +136,7 @@ impl TlsContext {
         let mut config = builder.with_single_cert(chain, key).map_err(|error| match error {
             TlsError::InconsistentKeys(_) => refused(
                 TlsPart::Key,
-                "does not belong to the certificate",
+                &"does not belong to the certificate",
                 "give the key the first certificate of the chain was made for",
             ),
             TlsError::InvalidCertificate(error) => {
@@ -192,7 +193,7 @@ fn client_verifier(
     })
 }
 
-fn refused(part: TlsPart, why: impl ToString, remedy: &'static str) -> TlsRefused {
+fn refused(part: TlsPart, why: &dyn Display, remedy: &'static str) -> TlsRefused {
     TlsRefused { part, why: why.to_string(), remedy }
 }
 
@@ -204,9 +205,9 @@ fn read_pem<T: PemObject>(part: TlsPart, text: &[u8]) -> Result<Vec<T>, TlsRefus
     };
     let found: Result<Vec<T>, _> = T::pem_slice_iter(text).collect();
     match found {
-        Ok(found) if found.is_empty() => Err(refused(part, "holds nothing of the kind", remedy)),
+        Ok(found) if found.is_empty() => Err(refused(part, &"holds nothing of the kind", remedy)),
         Ok(found) => Ok(found),
-        Err(error) => Err(refused(part, format!("is damaged: {error}"), remedy)),
+        Err(error) => Err(refused(part, &format!("is damaged: {error}"), remedy)),
     }
 }
 
@@ -216,17 +217,17 @@ fn read_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsRefused> {
         match error {
             pem::Error::NoItemsFound if is_encrypted => refused(
                 TlsPart::Key,
-                "is encrypted with a passphrase",
+                &"is encrypted with a passphrase",
                 "decrypt it: openssl pkey -in KEY -out PLAIN, and keep that file private",
             ),
             pem::Error::NoItemsFound => refused(
                 TlsPart::Key,
-                "holds no private key",
+                &"holds no private key",
                 "give a key in PEM: -----BEGIN PRIVATE KEY-----",
             ),
             error => refused(
                 TlsPart::Key,
-                format!("is damaged: {error}"),
+                &format!("is damaged: {error}"),
                 "give a key in PEM: -----BEGIN PRIVATE KEY-----",
             ),
         }
@@ -407,21 +408,26 @@ impl TlsSession {
         plain: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Fault> {
-        self.write(kept, out, |traffic, room| traffic.encrypt(plain, room), plain.len())
+        self.write(kept, out, Some(plain))
     }
 
     /// Say that no more will come.
     pub(crate) fn close(&mut self, kept: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<(), Fault> {
-        self.write(kept, out, |traffic, room| traffic.queue_close_notify(room), 0)
+        self.write(kept, out, None)
     }
 
+    /// `plain`, or that no more will come.
     fn write(
         &mut self,
         kept: &mut Vec<u8>,
         out: &mut Vec<u8>,
-        fill: impl Fn(&mut WriteTraffic<'_>, &mut [u8]) -> Result<usize, EncryptError>,
-        bytes: usize,
+        plain: Option<&[u8]>,
     ) -> Result<(), Fault> {
+        let fill = |traffic: &mut WriteTraffic<'_>, room: &mut [u8]| match plain {
+            Some(plain) => traffic.encrypt(plain, room),
+            None => traffic.queue_close_notify(room),
+        };
+        let bytes = plain.map_or(0, <[u8]>::len);
         loop {
             let UnbufferedStatus { discard, state } = self.connection.process_tls_records(kept);
             match state.map_err(|_| Fault::TlsBroken)? {

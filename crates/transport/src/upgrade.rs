@@ -246,7 +246,7 @@ mod tests {
     }
 
     // req: NET-15
-    // hardening: websocket-headers
+    // hardening: websocket-handshake
     #[test]
     fn headers_are_bounded_in_size_and_number() {
         let head = "GET /mqtt HTTP/1.1\r\n";

@@ -76,7 +76,9 @@ proptest! {
     fn what_we_send_is_read_by_tungstenite(messages in vec(vec(any::<u8>(), 0..70_000), 1..4)) {
         let mut peer = client();
         let mut bytes = Vec::new();
-        messages.iter().for_each(|message| write_frame(0x82, message, &mut bytes));
+        for message in &messages {
+            write_frame(0x82, message, &mut bytes);
+        }
         write_frame(0x88, &1000_u16.to_be_bytes(), &mut bytes);
         peer.get_mut().to_client.extend(bytes);
         for message in &messages {

@@ -30,7 +30,7 @@ from quantumqtt.config import (
     suspicious_variables,
 )
 from quantumqtt.errors import ConfigError, QuantuMQTTError, TransportError
-from quantumqtt.node import Broker, NodeState, build_facts
+from quantumqtt.node import Broker, NodeState, build_facts, load_contexts
 from quantumqtt.operations import Banner, Door, configure_logs, set_log_level
 from quantumqtt.policy import Access
 
@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 _UMASK_PRIVATE: Final = 0o077
 # What SIGHUP takes over; every other key needs a restart.
-_RELOADED: Final = frozenset({"log", "password_file", "acl_file"})
+_RELOADED: Final = frozenset({"log", "password_file", "acl_file", "tls"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,24 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Where to serve MQTT, such as tcp://127.0.0.1:1883;"
-            " repeatable, port 0 takes a free one.",
+            help="Where to serve MQTT: tcp://127.0.0.1:1883, tls://…, ws://…/mqtt, wss://…/mqtt,"
+            " unix:///PATH; repeatable, port 0 takes a free one.",
+        ),
+    ] = None,
+    cert: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The server's certificate and its chain, for TLS."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The private key of the certificate.")
+    ] = None,
+    cafile: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Authorities of client certificates.")
+    ] = None,
+    require_certificate: Annotated[
+        bool | None,
+        typer.Option(
+            "--require-certificate", help="Turn clients away that have no certificate."
         ),
     ] = None,
     durability: Annotated[
@@ -133,8 +149,15 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
     log = {"level": log_level, "format": log_format}
+    tls: dict[str, object | None] = {
+        "certificate": cert,
+        "key": key,
+        "client_ca": cafile,
+        "require_client_certificate": require_certificate,
+    }
     asked: dict[str, object] = {
         "listen": listen or None,
+        "tls": {name: value for name, value in tls.items() if value is not None} or None,
         "durability": durability,
         "shards": shards,
         "data": data,
@@ -158,7 +181,9 @@ def serve(
 def check(invocation: Invocation) -> ExitCode:
     """Judge every source of settings, and the users and rules they name."""
     try:
-        Access.load(invocation.settings())
+        settings = invocation.settings()
+        Access.load(settings)
+        load_contexts(settings)
         for left_out in invocation.ignored():
             print(f"note: {left_out}")
     except QuantuMQTTError as error:
@@ -292,7 +317,8 @@ class _Service:
         """Tell people on standard error, programs on standard output."""
         settings = self._settings
         doors = [
-            Door(one.url, one.host, one.port, one.allow_anonymous) for one in self._broker.listeners
+            Door(one.url, one.host, one.port, one.allow_anonymous, one.scheme)
+            for one in self._broker.listeners
         ]
         if settings.log.format == "text":
             Banner(__version__, doors, settings.durability, admin_url).show(sys.stderr)
