@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quantumqtt.config import FlagLayer, settings_from
 from quantumqtt.errors import TransportError
 from tests.harness import packets
 from tests.harness.live_broker import DEADLINE_S, LiveBroker
@@ -16,6 +17,7 @@ from tests.harness.ports import LOOPBACK
 from tests.harness.waiting import wait_until
 from tests.transports.conftest import StartBroker
 
+LARGEST = packets.Key.MAXIMUM_PACKET_SIZE
 V2_SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 
 
@@ -44,11 +46,10 @@ def refusals(broker: LiveBroker, reason: str) -> int:
 # --- Unix sockets --------------------------------------------------------------------------------
 
 
-def test_unix_socket_serves_by_its_mode_and_goes_with_the_broker(
-    start: StartBroker, tmp_path: Path
-) -> None:
+def test_unix_socket_serves_by_its_mode_and_goes_with_the_broker(tmp_path: Path) -> None:
     path = tmp_path / "mqtt.sock"
-    with start(listener=[{"url": f"unix://{path}", "socket_mode": "0640"}]) as broker:
+    asked = {"listener": [{"url": f"unix://{path}", "socket_mode": "0640"}]}
+    with LiveBroker(settings_from([FlagLayer(asked, spoken_by_caller=True)])) as broker:
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         assert broker.listeners[0].url == f"unix://{path}"
         with over_unix(path) as peer:
@@ -130,8 +131,8 @@ def test_settings_of_one_listener_never_reach_another(start: StartBroker, shards
     )
     for _ in range(4):  # whichever shard a connection lands on
         with over_tcp(broker, 0) as small, over_tcp(broker, 2) as large:
-            assert small.open("small").properties[packets.Key.MAXIMUM_PACKET_SIZE] == 2_000
-            whole = large.open("large").properties[packets.Key.MAXIMUM_PACKET_SIZE]
+            assert dict(small.open("small").properties)[LARGEST] == 2_000
+            whole = dict(large.open("large").properties)[LARGEST]
             assert whole == 16 * 1024 * 1024 + 128 * 1024
             large.subscribe("t")
             large.publish("t", b"x" * 5_000)
@@ -206,9 +207,7 @@ def test_proxy_that_speaks_for_itself_keeps_its_address(start: StartBroker) -> N
         "proxy_trusted": [LOOPBACK],
     }
     broker = start(listener=[listener])
-    for number, header in enumerate(
-        (b"PROXY UNKNOWN\r\n", v2_header("203.0.113.7", 1, command=0))
-    ):
+    for number, header in enumerate((b"PROXY UNKNOWN\r\n", v2_header("203.0.113.7", 1, command=0))):
         with over_tcp(broker) as peer:
             peer.send(header)
             peer.open(f"health-{number}")

@@ -12,8 +12,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use quantumqtt_transport::TlsContext;
-
 use crate::connections::ConnectionId;
 use crate::service::CloseCause;
 use crate::stream::Stream;
@@ -29,8 +27,6 @@ pub(crate) enum Envelope<M> {
     Close(ConnectionId, CloseCause),
     /// Bytes wait for a connection that only its owner can send to.
     Flush(ConnectionId),
-    /// From now on the listener at this position shows and demands this.
-    Tls(usize, Arc<TlsContext>),
     /// Say goodbye to all connections.
     Drain,
     /// End the thread.

@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) drained: Drained,
     /// Connections of each listener.
     pub(crate) per_listener: Vec<AtomicUsize>,
+    /// What each encrypted listener shows and demands; looked at once per connection.
+    pub(crate) contexts: Vec<Mutex<Option<Arc<TlsContext>>>>,
     /// Connections of each address, where that is bounded.
     pub(crate) addresses: Option<Addresses>,
     rotation: AtomicUsize,
@@ -151,6 +153,11 @@ impl<S: Service> Reactor<S> {
             counters: (0..spec.shards).map(|_| Counters::default()).collect(),
             drained: Drained::default(),
             per_listener: spec.listeners.iter().map(|_| AtomicUsize::new(0)).collect(),
+            contexts: spec
+                .listeners
+                .iter()
+                .map(|listener| Mutex::new(listener.wrapping.tls.clone()))
+                .collect(),
             addresses: spec.limits.connections_per_address_max.map(Addresses::new),
             rotation: AtomicUsize::new(0),
         });
@@ -193,8 +200,10 @@ impl<S: Service> Reactor<S> {
     }
 
     /// From now on the listener at this position shows and demands this; connections stay.
+    ///
+    /// Whoever is accepted after this returns meets the new context, on every shard.
     pub fn set_tls(&self, listener: usize, context: &Arc<TlsContext>) {
-        self.send_all(|| Envelope::Tls(listener, Arc::clone(context)));
+        *self.shared.contexts[listener].lock() = Some(Arc::clone(context));
     }
 
     fn send(&self, shard: u16, envelope: Envelope<S::Mail>) {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use mio::event::Event;
 use mio::{Events, Interest, Poll, Token};
-use quantumqtt_transport::{Fault, Scratch};
+use quantumqtt_transport::{Fault, Scratch, WrappingSpec};
 
 use crate::clock::Clock;
 use crate::connections::{ConnectionId, Connections, Slot};
@@ -281,9 +281,8 @@ impl<S: Service> Shard<S> {
             return self.leave(listener, counted.as_deref());
         }
         let accepted_ms = self.turn.now_ms;
-        let wrapping = &self.listeners[listener].wrapping;
-        let wrapped = (!wrapping.is_bare()).then(|| Wrapped::new(wrapping, peer, accepted_ms));
-        let Ok(wrapped) = wrapped.transpose() else {
+        let wrapped = self.wrap(listener, peer, accepted_ms);
+        let Ok(wrapped) = wrapped else {
             return self.leave(listener, counted.as_deref());
         };
         let outbound = S::Outbound::default();
@@ -321,6 +320,16 @@ impl<S: Service> Shard<S> {
         self.note_connection_count();
         count(&self.counters().accepted, 1);
         self.apply_deadlines();
+    }
+
+    /// The layers of a newcomer; None where MQTT lies bare on the socket.
+    fn wrap(&self, listener: usize, peer: Peer, now_ms: u64) -> Result<Option<Wrapped>, Fault> {
+        let spec = &self.listeners[listener].wrapping;
+        if spec.is_bare() {
+            return Ok(None);
+        }
+        let tls = self.shared.contexts[listener].lock().clone();
+        Wrapped::new(&WrappingSpec { tls, ..spec.clone() }, peer, now_ms).map(Some)
     }
 
     /// Count a newcomer for its listener and its address, unless there is no room for it.
@@ -378,9 +387,6 @@ impl<S: Service> Shard<S> {
                 Envelope::Socket(stream, listener) => self.adopt(stream, listener),
                 Envelope::Close(id, cause) => self.turn.closing.push((id, cause)),
                 Envelope::Flush(id) => self.turn.wrapped.push(id),
-                Envelope::Tls(listener, context) => {
-                    self.listeners[listener].wrapping.tls = Some(context);
-                }
                 Envelope::Drain => self.drain(),
                 Envelope::Stop => self.stopping = true,
             }

@@ -96,9 +96,7 @@ def serve(
     ] = None,
     require_certificate: Annotated[
         bool | None,
-        typer.Option(
-            "--require-certificate", help="Turn clients away that have no certificate."
-        ),
+        typer.Option("--require-certificate", help="Turn clients away that have no certificate."),
     ] = None,
     durability: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="strict, group or memory.")
