@@ -153,7 +153,7 @@ night: advisories
     PROPTEST_CASES=20000 cargo test --workspace --exclude quantumqtt-bridge --release --locked
     HYPOTHESIS_PROFILE=night pytest tests --timeout=3600
 
-# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients
+# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients, tls
 [group('night')]
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}
