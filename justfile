@@ -179,6 +179,11 @@ advisories:
 soak minutes="10":
     SOAK_MINUTES={{ minutes }} pytest -q -m night tests/soak tests/hardening
 
+# MQTT.js in headless Chromium over ws and wss; names what is missing
+[group('night')]
+browser:
+    python -m tools.browser
+
 # Every interleaving of the protocols between shards, by loom
 [group('night')]
 races:

@@ -211,7 +211,7 @@ def main() -> int:
                         for name, value in figures.items():
                             rows.setdefault((scenario, name, label), []).append(value)
     for (scenario, name, label), values in sorted(rows.items()):
-        print(f"{scenario:<12} {name:<20} {label:<34} {median(values):>14,.1f}")
+        print(f"{scenario:<12} {name:<20} {label:<34} {median(values):>14,.2f}")
     folder = asked.into or folder_of_today()
     folder.mkdir(parents=True, exist_ok=True)
     kept = {

@@ -10,8 +10,11 @@ pub mod connection;
 pub mod entry;
 pub mod packet;
 pub mod properties;
+pub mod proxy;
 pub mod stream;
 pub mod topics;
+pub mod upgrade;
+pub mod websocket;
 
 use quantumqtt_wire::Version;
 
@@ -19,13 +22,16 @@ use quantumqtt_wire::Version;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 9] = [
     ("packet", packet::check),
     ("stream", stream::check),
     ("properties", properties::check),
     ("topics", topics::check),
     ("entry", entry::check),
     ("connection", connection::check),
+    ("websocket", websocket::check),
+    ("upgrade", upgrade::check),
+    ("proxy", proxy::check),
 ];
 
 /// The first byte of many inputs chooses the version.

@@ -366,7 +366,7 @@ class NodeSpec:
 
 @final
 class BoundListener:
-    """A listener after binding: port 0 has become a real port, a Unix socket has its path as host."""
+    """A listener after binding: port 0 has become a real port; a Unix socket's host is its path."""
 
     @property
     def name(self) -> str: ...

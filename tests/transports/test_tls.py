@@ -123,8 +123,9 @@ def test_only_tls_13_and_its_strong_suites_unless_asked(
     old = authority.context(newest=ssl.TLSVersion.TLSv1_2)
     expect_refused(broker, old, "tls_handshake")
     with secure(broker, authority.context()) as wire:
-        assert wire.cipher() is not None
-        assert wire.cipher()[0] in {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"}  # type: ignore[index]
+        suite = wire.cipher()
+        assert suite is not None
+        assert suite[0] in {"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"}
     chacha = authority.context(newest=ssl.TLSVersion.TLSv1_2)
     chacha.set_ciphers("ECDHE-ECDSA-CHACHA20-POLY1305")
     with pytest.raises((ssl.SSLError, ConnectionError)):

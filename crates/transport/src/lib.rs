@@ -1,7 +1,7 @@
 //! What may lie between a socket and MQTT, as bytes in and bytes out.
 //!
-//! A [`Wrapping`] is a row of layers: a PROXY header that tells who is really at the other end, TLS,
-//! WebSocket. The reactor hands it what a socket delivered and gets plaintext and answers; it hands
+//! A [`Wrapping`] is a row of layers: a PROXY header that tells who is really at the other end,
+//! TLS, WebSocket. The reactor hands it what a socket delivered and gets plaintext and answers; it hands
 //! it plaintext and gets what the socket must be given. Nothing here opens, reads, waits or knows
 //! MQTT; the one clock is the wall clock by which rustls judges certificates.
 //!

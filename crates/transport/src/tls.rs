@@ -1,4 +1,4 @@
-//! TLS 1.3, and 1.2 where asked for, over rustls: what a listener shows and demands, and one session.
+//! TLS 1.3, and 1.2 where asked for: what a listener shows and demands, and one session.
 //!
 //! Theory of operation. rustls is driven through its unbuffered face: it reads from and writes to
 //! our buffers and keeps none of its own, so an idle session is its keys and nothing else. Sessions

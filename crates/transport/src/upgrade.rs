@@ -1,7 +1,7 @@
 //! The HTTP request that becomes a WebSocket (RFC 6455 §4), and the answers to those that do not.
 //!
 //! Every refusal names its reason in status and text, since whoever reads it is a person with a
-//! proxy that is not quite right. Bounds: 8 KiB, 64 headers, and the time the connection has anyhow.
+//! proxy that is not quite right. Bounds: 8 KiB, 64 headers, and the time the connection has.
 
 use std::fmt::Write as _;
 

@@ -85,7 +85,8 @@ proptest! {
             prop_assert_eq!(peer.read().unwrap(), Message::Binary(Bytes::copy_from_slice(message)));
         }
         let goodbye = peer.read().unwrap();
-        prop_assert!(matches!(goodbye, Message::Close(Some(frame)) if u16::from(frame.code) == 1000));
+        let said = matches!(goodbye, Message::Close(Some(frame)) if u16::from(frame.code) == 1000);
+        prop_assert!(said);
         prop_assert!(matches!(peer.read(), Err(Error::Io(_) | Error::ConnectionClosed)));
     }
 }

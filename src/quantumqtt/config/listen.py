@@ -1,8 +1,9 @@
 """Addresses: where MQTT is served and where the admin endpoint is served.
 
-A listen URL is `tcp://HOST[:PORT]`, `tls://…`, `ws://HOST[:PORT]/PATH`, `wss://…` or `unix:///PATH`.
-HOST is an IPv4 address, an IPv6 address in brackets or a name; PORT 0 asks the kernel for a free one. Nothing here resolves names or opens sockets: whether a name
-exists is found out when the node starts.
+A listen URL is `tcp://HOST[:PORT]`, `tls://…`, `ws://HOST[:PORT]/PATH`, `wss://…` or
+`unix:///PATH`. HOST is an IPv4 address, an IPv6 address in brackets or a name; PORT 0 asks the
+kernel for a free one. Nothing here resolves names or opens sockets: whether a name exists is found
+out when the node starts.
 """
 
 import ipaddress
@@ -202,7 +203,8 @@ def _check_host(host: str) -> None:
 
 
 def _unknown_scheme(scheme: str) -> ConfigError:
-    exist = " and ".join(f"{name}://" for name in SCHEMES)
+    *others, last = (f"{name}://" for name in SCHEMES)
+    exist = f"{', '.join(others)} or {last}"
     if scheme.lower() in SCHEMES_PLANNED:
         return ConfigError(
             f"{scheme}:// is not in this release yet", hint=f"use {exist}; it is what exists today"

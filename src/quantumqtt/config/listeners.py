@@ -3,8 +3,8 @@
 Rules of this room:
 
 - `listen` is a list of URLs; `[[listener]]` tables stand beside it and say more about one each.
-- A table that names any certificate, key or authority stands alone in these matters. One that names
-  none, and every URL of `listen`, uses the table `[tls]`. Nothing is ever mixed of both, so what was
+- A table that names any certificate, key or authority stands alone in these matters. One that
+  names none, and every URL of `listen`, uses the table `[tls]`. Nothing is ever mixed of both, so what was
   meant for one listener cannot open or close another.
 - What makes no sense on a listener is refused there, not ignored.
 """
@@ -245,13 +245,17 @@ class ListenerSettings(BaseModel):
             )
 
 
-def tls_relations(tls: TlsSettings, url: str, place: str) -> Iterator[Relation]:
-    """Name what an encrypted listener lacks; `place` is the table its keys belong to."""
+def tls_relations(tls: TlsSettings, url: str, place: str, written: str) -> Iterator[Relation]:
+    """Name what an encrypted listener lacks.
+
+    `place` is the table its keys belong to, `written` the path of what a person wrote for it.
+    """
     remedy = "give certificate and key: --cert FILE --key FILE, or both keys in [tls]"
     if tls.certificate is None:
-        yield Relation((f"{place}.certificate",), f"{url} needs a certificate", remedy)
+        keys = (f"{place}.certificate", written)
+        yield Relation(keys, f"{url} needs a certificate", remedy)
     elif tls.key is None:
-        yield Relation((f"{place}.key",), f"{url} needs the key of its certificate", remedy)
+        yield Relation((f"{place}.key", written), f"{url} needs the key of its certificate", remedy)
     if tls.client_ca is None:
         needs = {"require_client_certificate": tls.require_client_certificate, "crl": tls.crl}
         for key, is_set in needs.items():

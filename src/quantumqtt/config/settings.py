@@ -154,8 +154,8 @@ class Settings(BaseModel):
     password_file: Annotated[Path | None, BeforeValidator(file_name), Flag("--password-file")] = (
         Field(
             default=None,
-            description="Users and their hashed passwords, as `quantumqtt passwd` or `mosquitto_passwd`"
-            " write them. Read again on SIGHUP.",
+            description="Users and their hashed passwords, as `quantumqtt passwd` or "
+            "`mosquitto_passwd` write them. Read again on SIGHUP.",
         )
     )
     acl_file: Annotated[Path | None, BeforeValidator(file_name), Flag("--acl-file")] = Field(
@@ -288,7 +288,7 @@ class Settings(BaseModel):
             tls = self.tls_of(listener)
             if tls is not None:
                 table = place if listener.has_own_tls else "tls"
-                yield from tls_relations(tls, listener.url.url, table)
+                yield from tls_relations(tls, listener.url.url, table, place)
             largest = listener.packet_bytes_max
             if largest is not None and largest > self.limits.packet_bytes_max:
                 yield Relation(

@@ -23,6 +23,8 @@ def broker_with(key: Key, value: int) -> Broker:
     table, _, name = key.name.rpartition(".")
     if table == "limits":
         return Broker(listen=listen, shards=1, limits={name: value})
+    if table == "listener":
+        return Broker(listener=[{"url": listen[0], name: value}], shards=1)
     assert key.name == "shards"
     return Broker(listen=listen, shards=value)
 
