@@ -35,7 +35,7 @@ class Desk(http.server.BaseHTTPRequestHandler):
 
     results: queue.Queue[dict[str, object]]
 
-    def do_GET(self) -> None:  # noqa: N802 - the base class names it
+    def do_GET(self) -> None:
         """Give the page or the script."""
         file = SCRIPT if self.path.endswith(".js") else FOLDER / "page.html"
         content = file.read_bytes()
@@ -46,7 +46,7 @@ class Desk(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def do_POST(self) -> None:  # noqa: N802 - the base class names it
+    def do_POST(self) -> None:
         """Take what the page found out."""
         told = self.rfile.read(int(self.headers["Content-Length"]))
         self.results.put(json.loads(told))

@@ -186,6 +186,24 @@ def test_certificate_names_the_user_without_a_password(
         assert codes == ((0, 0x87, 0) if user else (0x87, 0x87, 0))
 
 
+@pytest.mark.requirement("SEC-11")
+@pytest.mark.parametrize(("part", "own"), [("cn", "pump-1"), ("san", "pump@plant.example")])
+def test_client_id_may_be_bound_to_the_certificate(
+    start: StartBroker, authority: Authority, part: str, own: str
+) -> None:
+    broker = start(
+        listener=[demanding(authority, certificate_user=part)], client_id_rule="user_name"
+    )
+    context = authority.context(authority.client("pump-1", mail="pump@plant.example"))
+    with secure(broker, context) as wire:
+        peer = peer_over(wire)
+        # Neither its id nor its user name makes it somebody else.
+        peer.send(packets.connect("pump-2", version=Version.V5, user_name="pump-2"))
+        assert peer.receive_a(ConnAck).reason == 0x85
+    with secure(broker, context) as wire:
+        peer_over(wire).open(own)
+
+
 @pytest.mark.requirement("SEC-01")
 def test_certificates_that_do_not_count_are_refused_by_name(
     start: StartBroker, own_authority: Authority, tmp_path: Path

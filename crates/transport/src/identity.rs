@@ -1,9 +1,9 @@
 //! The name in a client's certificate that becomes its user name.
 //!
 //! The certificate was checked before: signed by our authority, in its time, not revoked. Here it
-//! is only read, with as much of DER as its names need. A name that could not stand in a rule or a log
-//! line (empty, with control characters, too long, not text) is no name: the connection is refused
-//! rather than let in as somebody else or as nobody.
+//! is only read, with as much of DER as its names need. A name that could not stand in a rule or a
+//! log line (empty, with control characters, too long, not text) is no name: the connection is
+//! refused rather than let in as somebody else or as nobody.
 
 use crate::limits::USER_BYTES_MAX;
 

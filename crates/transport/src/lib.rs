@@ -1,9 +1,9 @@
 //! What may lie between a socket and MQTT, as bytes in and bytes out.
 //!
 //! A [`Wrapping`] is a row of layers: a PROXY header that tells who is really at the other end,
-//! TLS, WebSocket. The reactor hands it what a socket delivered and gets plaintext and answers; it hands
-//! it plaintext and gets what the socket must be given. Nothing here opens, reads, waits or knows
-//! MQTT; the one clock is the wall clock by which rustls judges certificates.
+//! TLS, WebSocket. The reactor hands it what a socket delivered and gets plaintext and answers; it
+//! hands it plaintext and gets what the socket must be given. Nothing here opens, reads, waits or
+//! knows MQTT; the one clock is the wall clock by which rustls judges certificates.
 //!
 //! Whatever a peer sends is bounded before anybody trusted it: see `limits.rs`. Whatever is wrong
 //! with it is a [`Fault`], by name.

@@ -4,8 +4,8 @@ Rules of this room:
 
 - `listen` is a list of URLs; `[[listener]]` tables stand beside it and say more about one each.
 - A table that names any certificate, key or authority stands alone in these matters. One that
-  names none, and every URL of `listen`, uses the table `[tls]`. Nothing is ever mixed of both, so what was
-  meant for one listener cannot open or close another.
+  names none, and every URL of `listen`, uses the table `[tls]`. Nothing is ever mixed of both, so
+  what was meant for one listener cannot open or close another.
 - What makes no sense on a listener is refused there, not ignored.
 """
 
