@@ -1,7 +1,7 @@
 """`python -m bench.tls`: handshakes, idle memory and throughput over TLS, ours beside Mosquitto's.
 
-Both brokers get the same certificates, ECDSA on P-256, TLS 1.3, one thread, processor 0; clients are
-OpenSSL's through Python on processor 1. A client pays more for a handshake than a broker, so
+Both brokers get the same certificates, ECDSA on P-256, TLS 1.3, one thread, processor 0; clients
+are OpenSSL's through Python on processor 1. A client pays more for a handshake than a broker, so
 what counts is the broker's own processor time, and the rate it would reach with a whole one.
 """
 
@@ -13,7 +13,7 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -51,9 +51,9 @@ class OursEncrypted(Ours):
         """As ever, with another scheme."""
         plain = super().command(port, folder, shards)
         said = tuple(word.replace("tcp://", "tls://") for word in plain)
-        files = ("--cert", str(self._server.certificate), "--key", str(self._server.key))
+        files = ["--cert", str(self._server.certificate), "--key", str(self._server.key)]
         if self._clients is not None:
-            files += ("--cafile", str(self._clients.file), "--require-certificate")
+            files += ["--cafile", str(self._clients.file), "--require-certificate"]
         return (*said, *files)
 
 
@@ -177,7 +177,7 @@ def certificates() -> Iterator[tuple[Authority, Credentials, Credentials]]:
 def measure(broker: Broker, context: ssl.SSLContext) -> dict[str, Figures]:
     """Take every figure of one broker, each from a fresh process."""
     figures: dict[str, Figures] = {}
-    scenarios = {
+    scenarios: dict[str, Callable[[Running], Figures]] = {
         "handshakes": lambda one: measure_handshakes(one, context, resumed=False),
         "resumptions": lambda one: measure_handshakes(one, context, resumed=True),
         "idle": lambda one: measure_idle(one, context),

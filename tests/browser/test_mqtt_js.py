@@ -87,7 +87,7 @@ def test_page_speaks_mqtt_through_a_browser(
     assert SCRIPT.exists(), "run `just browser`: it fetches MQTT.js first"
     server = Authority(tmp_path).server()
     page = f"http://{LOOPBACK}:{desk.server_address[1]}"
-    asked = {
+    asked: dict[str, object] = {
         "tls": {"certificate": server.certificate, "key": server.key},
         "listener": [{"url": f"{scheme}://{LOOPBACK}:0/mqtt", "origins": [page]}],
     }

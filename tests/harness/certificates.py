@@ -7,6 +7,7 @@ repository that could expire.
 import datetime
 import ipaddress
 import ssl
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,7 +91,7 @@ class Authority:
     def _sign(
         self,
         name: str | None,
-        names: list[x509.GeneralName],
+        names: Sequence[x509.GeneralName],
         usage: x509.ObjectIdentifier,
         *,
         expired: bool,

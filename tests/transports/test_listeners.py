@@ -48,7 +48,7 @@ def refusals(broker: LiveBroker, reason: str) -> int:
 
 def test_unix_socket_serves_by_its_mode_and_goes_with_the_broker(tmp_path: Path) -> None:
     path = tmp_path / "mqtt.sock"
-    asked = {"listener": [{"url": f"unix://{path}", "socket_mode": "0640"}]}
+    asked: dict[str, object] = {"listener": [{"url": f"unix://{path}", "socket_mode": "0640"}]}
     with LiveBroker(settings_from([FlagLayer(asked, spoken_by_caller=True)])) as broker:
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         assert broker.listeners[0].url == f"unix://{path}"

@@ -73,9 +73,16 @@ def test_paho(broker: LiveBroker, authority: Authority, number: int) -> None:
     if transport == "websockets":
         client.ws_set_options(path="/mqtt")
     heard: queue.Queue[bytes] = queue.Queue()
-    client.on_connect = lambda *_: client.subscribe("t", qos=1)
-    client.on_subscribe = lambda *_: client.publish("t", bytes(100_000), qos=1)
-    client.on_message = lambda _client, _data, message: heard.put(message.payload)
+
+    def subscribe(*_: object) -> None:
+        client.subscribe("t", qos=1)
+
+    def publish(*_: object) -> None:
+        client.publish("t", bytes(100_000), qos=1)
+
+    client.on_connect = subscribe
+    client.on_subscribe = publish
+    client.on_message = lambda _client, _data, message: heard.put(bytes(message.payload))
     host = listener.host if transport == "unix" else "localhost"
     client.connect(host, listener.port or 1883)
     client.loop_start()

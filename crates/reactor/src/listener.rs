@@ -11,7 +11,6 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
 
-use mio::event::Source;
 use mio::net::{TcpListener, UnixListener};
 use mio::{Interest, Registry, Token};
 use quantumqtt_transport::{Network, WrappingSpec};
@@ -112,8 +111,8 @@ impl Listener {
 
     pub(crate) fn register(&mut self, to: &Registry, token: Token) -> io::Result<()> {
         match self {
-            Self::Tcp(listener) => listener.register(to, token, Interest::READABLE),
-            Self::Unix(listener) => listener.register(to, token, Interest::READABLE),
+            Self::Tcp(listener) => to.register(listener, token, Interest::READABLE),
+            Self::Unix(listener) => to.register(listener, token, Interest::READABLE),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mio::event::Event;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 use quantumqtt_transport::{Fault, Scratch, WrappingSpec};
 
 use crate::clock::Clock;
@@ -275,9 +275,8 @@ impl<S: Service> Shard<S> {
             }
         };
         stream.hurry();
-        let interest = Interest::READABLE | Interest::WRITABLE;
         let token = Token(id.to_bits() as usize);
-        if self.poll.registry().register(&mut stream, token, interest).is_err() {
+        if stream.register(self.poll.registry(), token).is_err() {
             return self.leave(listener, counted.as_deref());
         }
         let accepted_ms = self.turn.now_ms;
@@ -631,7 +630,7 @@ impl<S: Service> Shard<S> {
         if let Some(mut slot) = self.connections.remove(id) {
             slot.outlet.close(&mut self.turn.pool);
             // Dropping the descriptor deregisters it too; only the bookkeeping of mio can fail.
-            let _ = self.poll.registry().deregister(&mut slot.stream);
+            let _ = slot.stream.deregister(self.poll.registry());
             self.leave(usize::from(slot.listener), slot.counted.as_deref());
             self.note_connection_count();
         }

@@ -5,7 +5,6 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
-use mio::event::Source;
 use mio::net::{TcpStream, UnixStream};
 use mio::{Interest, Registry, Token};
 use rustix::net::sockopt::socket_peercred;
@@ -79,10 +78,19 @@ impl Stream {
         }
     }
 
-    fn source(&mut self) -> &mut dyn Source {
+    /// For its whole life, edge-triggered both ways.
+    pub(crate) fn register(&mut self, to: &Registry, token: Token) -> io::Result<()> {
+        let interest = Interest::READABLE | Interest::WRITABLE;
         match self {
-            Self::Tcp(stream) => stream,
-            Self::Unix(stream) => stream,
+            Self::Tcp(stream) => to.register(stream, token, interest),
+            Self::Unix(stream) => to.register(stream, token, interest),
+        }
+    }
+
+    pub(crate) fn deregister(&mut self, from: &Registry) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => from.deregister(stream),
+            Self::Unix(stream) => from.deregister(stream),
         }
     }
 }
@@ -125,19 +133,5 @@ impl AsFd for Stream {
             Self::Tcp(stream) => stream.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
         }
-    }
-}
-
-impl Source for Stream {
-    fn register(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        self.source().register(to, token, interest)
-    }
-
-    fn reregister(&mut self, to: &Registry, token: Token, interest: Interest) -> io::Result<()> {
-        self.source().reregister(to, token, interest)
-    }
-
-    fn deregister(&mut self, from: &Registry) -> io::Result<()> {
-        self.source().deregister(from)
     }
 }

@@ -4,8 +4,8 @@
 //! to the shard that owns the connection, and so does every send. Reading: what the socket delivers
 //! goes through the layers into one plaintext buffer of the shard, and from there to the service as
 //! if it had been read. The service sees a connection when all layers have agreed (`opening` until
-//! then); one deadline holds for all of that, counted from accept. Writing: the outlet's plaintext is
-//! taken in chunks, wrapped into a buffer of the shard and sent. Only what the socket did not take
+//! then); one deadline holds for all of that, counted from accept. Writing: the outlet's plaintext
+//! is taken in chunks, wrapped into a buffer of the shard and sent. Only what the socket did not take
 //! stays with the connection, so an idle one holds its layers' state and no buffer.
 //!
 //! A PROXY header alone leaves nothing behind: the connection becomes a bare one.
