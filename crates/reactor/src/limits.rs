@@ -51,6 +51,9 @@ pub(crate) const POOLED_BUFFER_BYTES_MAX: usize = 128 * 1024;
 pub(crate) const FLUSH_BYTES_EARLY: usize = 64 * 1024;
 /// Wrapped bytes (encrypted, framed) gathered for one send.
 pub(crate) const WRAPPED_BYTES_PER_SEND: usize = 64 * 1024;
+/// Wrapped bytes the socket has not taken, answers of the layers included; a peer that makes more
+/// of them without reading is cut off.
+pub(crate) const UNSENT_BYTES_MAX: usize = 256 * 1024;
 /// The smallest write buffer; all are powers of two.
 pub(crate) const RING_BYTES_MIN: usize = 4 * 1024;
 /// Listen backlog; the kernel caps it by `net.core.somaxconn`.
@@ -59,6 +62,7 @@ pub(crate) const BACKLOG: i32 = 4096;
 const _: () = assert!(RING_BYTES_MIN.is_power_of_two());
 const _: () = assert!(POOLED_BUFFER_BYTES_MAX >= RING_BYTES_MIN);
 const _: () = assert!(LEFTOVER_BYTES_CHEAP * 2 <= READ_BUFFER_BYTES);
+const _: () = assert!(UNSENT_BYTES_MAX > 2 * WRAPPED_BYTES_PER_SEND);
 // What layers keep stands in front of the next read, which must find room behind it.
 const _: () =
     assert!(quantumqtt_transport::Wrapping::KEPT_BYTES_MAX + 8 * 1024 <= READ_BUFFER_BYTES);

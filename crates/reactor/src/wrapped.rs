@@ -5,8 +5,8 @@
 //! goes through the layers into one plaintext buffer of the shard, and from there to the service as
 //! if it had been read. The service sees a connection when all layers have agreed (`opening` until
 //! then); one deadline holds for all of that, counted from accept. Writing: the outlet's plaintext
-//! is taken in chunks, wrapped into a buffer of the shard and sent. Only what the socket did not take
-//! stays with the connection, so an idle one holds its layers' state and no buffer.
+//! is taken in chunks, wrapped into a buffer of the shard and sent. Only what the socket did not
+//! take stays with the connection, so an idle one holds its layers' state and no buffer.
 //!
 //! A PROXY header alone leaves nothing behind: the connection becomes a bare one.
 
@@ -16,7 +16,9 @@ use std::sync::Arc;
 use quantumqtt_transport::{Fault, Received, Scratch, Wrapping, WrappingSpec};
 
 use crate::connections::ConnectionId;
-use crate::limits::{LEFTOVER_BYTES_CHEAP, POOLED_BUFFER_BYTES_MAX, WRAPPED_BYTES_PER_SEND};
+use crate::limits::{
+    LEFTOVER_BYTES_CHEAP, POOLED_BUFFER_BYTES_MAX, UNSENT_BYTES_MAX, WRAPPED_BYTES_PER_SEND,
+};
 use crate::outlet::{Flushed, Outlet};
 use crate::ring::BufferPool;
 use crate::service::{Accepted, CloseCause, Service};
@@ -199,7 +201,9 @@ impl<S: Service> Shard<S> {
         } else {
             self.plain = plain;
         }
+        let has_too_much = wrapped.out.len() > UNSENT_BYTES_MAX;
         let mut fault = match received {
+            Received::Going if has_too_much => Some(Fault::TlsBroken),
             Received::Fault(fault) => Some(fault),
             Received::Ended => {
                 wrapped.is_over = true;

@@ -33,15 +33,16 @@ impl Websocket {
         self.is_upgraded
     }
 
-    /// Read all of `bytes`; true when the peer has said goodbye.
+    /// Read all of `bytes`; true when the peer has said goodbye. `unheard` bytes wait for it.
     pub(crate) fn receive(
         &mut self,
         bytes: &[u8],
         plain: &mut Vec<u8>,
         answers: &mut Vec<u8>,
+        unheard: usize,
     ) -> Result<bool, Fault> {
         if self.is_upgraded {
-            return self.read_frames(bytes, plain, answers);
+            return self.read_frames(bytes, plain, answers, unheard);
         }
         self.head.extend_from_slice(bytes);
         match read_upgrade(&self.rules, &self.head) {
@@ -50,7 +51,7 @@ impl Websocket {
                 answers.extend(answer);
                 self.is_upgraded = true;
                 let head = std::mem::take(&mut self.head);
-                self.read_frames(&head[used..], plain, answers)
+                self.read_frames(&head[used..], plain, answers, unheard)
             }
             Err(refusal) => {
                 answers.extend(refusal.answer());
@@ -64,6 +65,7 @@ impl Websocket {
         mut bytes: &[u8],
         plain: &mut Vec<u8>,
         answers: &mut Vec<u8>,
+        unheard: usize,
     ) -> Result<bool, Fault> {
         loop {
             match self.reader.next(&mut bytes, plain) {
@@ -71,7 +73,8 @@ impl Websocket {
                 Ok(Some(Piece::Data(_) | Piece::Pong)) => {}
                 Ok(Some(Piece::Ping(payload))) => {
                     // A peer that pings and does not read gets no memory for it.
-                    if answers.len() < ANSWER_BYTES_MAX && !self.has_said_goodbye {
+                    let waits = unheard + answers.len();
+                    if waits < ANSWER_BYTES_MAX && !self.has_said_goodbye {
                         write_frame(PONG, &payload, answers);
                     }
                 }
@@ -99,5 +102,28 @@ impl Websocket {
             let code = code.map(u16::to_be_bytes);
             write_frame(CLOSE, code.as_ref().map_or(&[], <[u8; 2]>::as_slice), out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // hardening: websocket-handshake
+    #[test]
+    fn pings_of_a_peer_that_does_not_read_cost_no_memory() {
+        let rules = UpgradeRules { path: "/mqtt".into(), origins: Vec::new() };
+        let mut websocket = Websocket::new(Arc::new(rules));
+        websocket.is_upgraded = true;
+        let mut ping = vec![0x89, 0xFD, 0, 0, 0, 0];
+        ping.extend([b'x'; 125]);
+        let (mut plain, mut answers) = (Vec::new(), Vec::new());
+        for _ in 0..10_000 {
+            websocket.receive(&ping, &mut plain, &mut answers, 0).unwrap();
+        }
+        assert!(answers.len() < ANSWER_BYTES_MAX + 200, "{} bytes", answers.len());
+        let before = answers.len();
+        websocket.receive(&ping, &mut plain, &mut answers, ANSWER_BYTES_MAX).unwrap();
+        assert_eq!(answers.len(), before, "what waits elsewhere counts too");
     }
 }

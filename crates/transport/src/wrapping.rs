@@ -140,7 +140,7 @@ impl Wrapping {
                 Ok((bytes.len(), false))
             }
             (None, Some(websocket)) => {
-                let ended = websocket.receive(rest, plain, answers)?;
+                let ended = websocket.receive(rest, plain, answers, 0)?;
                 Ok((bytes.len(), ended))
             }
             (Some(tls), None) => {
@@ -151,7 +151,8 @@ impl Wrapping {
                 scratch.inner.clear();
                 scratch.answers.clear();
                 let progress = tls.receive(rest, &mut scratch.inner, answers)?;
-                let heard = websocket.receive(&scratch.inner, plain, &mut scratch.answers);
+                let unheard = answers.len();
+                let heard = websocket.receive(&scratch.inner, plain, &mut scratch.answers, unheard);
                 if !scratch.answers.is_empty() {
                     let mut left = rest[progress.used..].to_vec();
                     tls.seal(&mut left, &scratch.answers, answers)?;
