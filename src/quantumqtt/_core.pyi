@@ -275,11 +275,11 @@ class ListenerSpec:
         socket_mode: int | None = None,
         tls: TlsContext | None = None,
         websocket_path: str | None = None,
-        origins: Sequence[str] = [],
+        origins: Sequence[str] | None = None,
         proxy_protocol: str | None = None,
-        proxies: Sequence[str] = [],
+        proxies: Sequence[str] | None = None,
         connections_max: int | None = None,
-        packet_bytes_max: int = 4294967295,
+        packet_bytes_max: int | None = None,
     ) -> ListenerSpec:
         """Describe a listener; with `socket_mode` the host is the path of a Unix socket.
 

@@ -23,8 +23,8 @@ impl ListenerSpec {
     #[new]
     #[pyo3(signature = (
         *, name, host, port, allow_anonymous, allow_passwords=true, socket_mode=None, tls=None,
-        websocket_path=None, origins=Vec::new(), proxy_protocol=None, proxies=Vec::new(),
-        connections_max=None, packet_bytes_max=u32::MAX,
+        websocket_path=None, origins=None, proxy_protocol=None, proxies=None,
+        connections_max=None, packet_bytes_max=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
@@ -36,11 +36,11 @@ impl ListenerSpec {
         socket_mode: Option<u32>,
         tls: Option<&TlsContext>,
         websocket_path: Option<String>,
-        origins: Vec<String>,
+        origins: Option<Vec<String>>,
         proxy_protocol: Option<&str>,
-        proxies: Vec<String>,
+        proxies: Option<Vec<String>>,
         connections_max: Option<usize>,
-        packet_bytes_max: u32,
+        packet_bytes_max: Option<u32>,
     ) -> PyResult<Self> {
         let endpoint = match socket_mode {
             Some(mode) => Endpoint::Unix { path: PathBuf::from(host), mode },
@@ -54,10 +54,11 @@ impl ListenerSpec {
             Some(other) => return Err(no_such("version of the PROXY protocol", other)),
         };
         let websocket = websocket_path.map(|path| {
-            let origins = origins.into_iter().map(Into::into).collect();
+            let origins = origins.unwrap_or_default().into_iter().map(Into::into).collect();
             Arc::new(UpgradeRules { path: path.into(), origins })
         });
         let proxies: Result<Vec<_>, _> = proxies
+            .unwrap_or_default()
             .into_iter()
             .map(|text| text.parse().map_err(|error| bad_network(&text, error)))
             .collect();
@@ -67,7 +68,7 @@ impl ListenerSpec {
             wrapping: WrappingSpec { proxy, tls: tls.map(TlsContext::shared), websocket },
             proxies: proxies?,
             connections_max: connections_max.unwrap_or(usize::MAX),
-            packet_bytes_max,
+            packet_bytes_max: packet_bytes_max.unwrap_or(u32::MAX),
             allow_anonymous,
             allow_passwords,
         }))
@@ -81,6 +82,11 @@ impl ListenerSpec {
     #[getter]
     fn allow_anonymous(&self) -> bool {
         self.0.allow_anonymous
+    }
+
+    #[getter]
+    fn allow_passwords(&self) -> bool {
+        self.0.allow_passwords
     }
 }
 

@@ -276,11 +276,8 @@ class _Service:
             )
             return
         set_log_level(settings.log.level)
-        changed = [
-            name
-            for name in Settings.model_fields
-            if name not in _RELOADED and getattr(settings, name) != getattr(self._settings, name)
-        ]
+        old, new = _settled_at_start(self._settings), _settled_at_start(settings)
+        changed = [name for name, value in new.items() if value != old[name]]
         access = self._broker.access
         _log.info(
             "configuration reloaded",
@@ -357,3 +354,12 @@ class _Service:
         _log.info("draining", extra={"deadline_ms": self._settings.limits.drain_timeout_ms})
         if not await self._broker.drain():
             _log.warning("some clients did not leave in time and were cut off")
+
+
+def _settled_at_start(settings: Settings) -> dict[str, object]:
+    """Gather what a running broker cannot take over; of listeners that is all but certificates."""
+    found: dict[str, object] = {
+        name: getattr(settings, name) for name in Settings.model_fields if name not in _RELOADED
+    }
+    found["listener"] = [one.without_certificates() for one in settings.listener]
+    return found

@@ -209,6 +209,11 @@ class ListenerSettings(BaseModel):
             min_version=self.tls_min_version,
         )
 
+    def without_certificates(self) -> dict[str, object]:
+        """What it says about everything else, which a running broker cannot change."""
+        names = [name for name in type(self).model_fields if name not in _TLS_KEYS]
+        return {name: getattr(self, name) for name in names}
+
     @classmethod
     def of(cls, address: Address) -> Self:
         """Make the listener of a bare URL."""

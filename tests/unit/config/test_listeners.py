@@ -158,3 +158,13 @@ def test_production_takes_what_nobody_can_listen_to() -> None:
 def test_places_listed_twice_are_told() -> None:
     with pytest.raises(ConfigError, match="unix:///x is listed twice"):
         settings(listen=["unix:///x"], listener=[{"url": "unix:///x"}])
+
+
+def test_certificates_are_all_of_a_listener_that_a_reload_takes_over() -> None:
+    table = {"url": "tls://h:1", "certificate": "c", "key": "k"}
+    before, renewed, moved = (
+        settings(listener=[one]).listener[0]
+        for one in (table, {**table, "key": "k2"}, {**table, "connections_max": 5})
+    )
+    assert before.without_certificates() == renewed.without_certificates()
+    assert before.without_certificates() != moved.without_certificates()
