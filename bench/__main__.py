@@ -11,6 +11,7 @@ _DOORS: Final = {
     "counts": ("bench.counts",),
     "clients": ("bench.client",),
     "tls": ("bench.tls",),
+    "torture": ("bench.torture",),
 }
 
 
