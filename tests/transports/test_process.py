@@ -79,6 +79,25 @@ def test_bad_files_end_the_start_with_their_names(own_authority: Authority) -> N
             assert complaint in ran.stderr
 
 
+def test_certificates_are_checked_with_the_file_that_names_them(
+    own_authority: Authority, tmp_path: Path
+) -> None:
+    server = own_authority.server()
+    file = tmp_path / "broker.toml"
+    table = f'[[listener]]\nurl = "tls://127.0.0.1:0"\ncertificate = "{server.certificate}"\n'
+    for key, code in ((server.key, 0), (own_authority.server().key, 2)):
+        file.write_text(f'{table}key = "{key}"\n', encoding="utf-8")
+        ran = subprocess.run(
+            [*PROGRAM, "check-config", str(file)],
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=DEADLINE_S,
+        )
+        assert ran.returncode == code, ran.stderr
+
+
 def test_file_of_mosquitto_with_every_kind_of_listener(
     own_authority: Authority, tmp_path: Path
 ) -> None:
