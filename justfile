@@ -153,7 +153,7 @@ night: advisories
     PROPTEST_CASES=20000 cargo test --workspace --exclude quantumqtt-bridge --release --locked
     HYPOTHESIS_PROFILE=night pytest tests --timeout=3600
 
-# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients, torture
+# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients, tls, torture
 [group('night')]
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}
@@ -178,6 +178,11 @@ advisories:
 [group('night')]
 soak minutes="10":
     SOAK_MINUTES={{ minutes }} pytest -q -m night tests/soak tests/hardening
+
+# MQTT.js in headless Chromium over ws and wss; names what is missing
+[group('night')]
+browser:
+    python -m tools.browser
 
 # The client between proxies that hurt it, for an hour in all, or `just soak-client 5` minutes
 [group('night')]

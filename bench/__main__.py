@@ -10,6 +10,7 @@ _DOORS: Final = {
     "growth": ("bench.growth",),
     "counts": ("bench.counts",),
     "clients": ("bench.client",),
+    "tls": ("bench.tls",),
     "torture": ("bench.torture",),
 }
 

@@ -30,6 +30,7 @@ _FOLDERS_SKIPPED = {
     "build",
     "__pycache__",
     "data",
+    "node_modules",
 }
 _CODE = {".py", ".pyi", ".rs"}
 _PROSE = {".md", ".toml", ".html", ".js", ".css", ".sh", ".txt", ".yml", ".yaml", ".json"}

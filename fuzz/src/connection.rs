@@ -62,7 +62,7 @@ fn send_and_leave(address: SocketAddr, bytes: &[u8]) {
 impl Stage {
     fn set_up() -> Self {
         let node = Node::start(&config()).expect("a node on a free port");
-        let address = node.listeners()[0].address;
+        let address = node.listeners()[0].address().expect("it is TCP");
         let stream = TcpStream::connect(address).expect("the node accepts");
         stream.set_read_timeout(Some(PATIENCE)).expect("a plain socket");
         let mut bystander = Bystander { stream, unread: Vec::new() };
@@ -111,13 +111,7 @@ fn config() -> NodeConfig {
         tenant: "default".to_owned(),
         partitions: 1,
         shards: 1,
-        listeners: vec![ListenerConfig {
-            name: "tcp".to_owned(),
-            host: "127.0.0.1".to_owned(),
-            port: 0,
-            allow_anonymous: true,
-            allow_passwords: true,
-        }],
+        listeners: vec![ListenerConfig::open_tcp("127.0.0.1")],
         limits: NodeLimits {
             packet_bytes_max: 64 * 1024,
             connect_timeout_ms: 2_000,
@@ -131,6 +125,7 @@ fn config() -> NodeConfig {
             out_buffer_bytes_soft: 64 * 1024,
             out_buffer_bytes_max: 256 * 1024,
             connections_max: 100,
+            connections_per_address_max: None,
             event_queue_count_max: 4096,
             admission_timeout_ms: 1_000,
             log_pending_bytes_max: 64 << 20,

@@ -11,8 +11,11 @@ pub mod connection;
 pub mod entry;
 pub mod packet;
 pub mod properties;
+pub mod proxy;
 pub mod stream;
 pub mod topics;
+pub mod upgrade;
+pub mod websocket;
 
 use quantumqtt_wire::Version;
 
@@ -20,7 +23,7 @@ use quantumqtt_wire::Version;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 10] = [
     ("packet", packet::check),
     ("stream", stream::check),
     ("properties", properties::check),
@@ -28,6 +31,9 @@ pub const TARGETS: [Target; 7] = [
     ("entry", entry::check),
     ("checkpoint", checkpoint::check),
     ("connection", connection::check),
+    ("websocket", websocket::check),
+    ("upgrade", upgrade::check),
+    ("proxy", proxy::check),
 ];
 
 /// The first byte of many inputs chooses the version.

@@ -237,8 +237,33 @@ def validate_topic(text: str) -> None:
     """
 
 @final
+class TlsContext:
+    """What a listener shows and demands; frozen, shared by all its connections."""
+
+    def __new__(
+        cls,
+        *,
+        certificate: bytes,
+        key: bytes,
+        client_ca: bytes | None = None,
+        crl: bytes | None = None,
+        require_client_certificate: bool = False,
+        certificate_user: Literal["cn", "san", "dn", "off"] = "cn",
+        min_version: Literal["1.2", "1.3"] = "1.3",
+        websocket: bool = False,
+    ) -> TlsContext:
+        """Judge files as PEM.
+
+        Raises:
+            ConfigError: One cannot be used; the message begins with its name and a colon.
+        """
+    @property
+    def not_after_s(self) -> int | None:
+        """Until when the server's certificate is good, in Unix seconds."""
+
+@final
 class ListenerSpec:
-    """Where to listen and who may come in by this door."""
+    """Where to listen, what lies in between, and who may come in by this door."""
 
     def __new__(
         cls,
@@ -248,13 +273,22 @@ class ListenerSpec:
         port: int,
         allow_anonymous: bool,
         allow_passwords: bool = True,
-    ) -> ListenerSpec: ...
+        socket_mode: int | None = None,
+        tls: TlsContext | None = None,
+        websocket_path: str | None = None,
+        origins: Sequence[str] | None = None,
+        proxy_protocol: str | None = None,
+        proxies: Sequence[str] | None = None,
+        connections_max: int | None = None,
+        packet_bytes_max: int | None = None,
+    ) -> ListenerSpec:
+        """Describe a listener; with `socket_mode` the host is the path of a Unix socket.
+
+        Raises:
+            ConfigError: A proxy is no network.
+        """
     @property
     def name(self) -> str: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
     @property
     def allow_anonymous(self) -> bool: ...
     @property
@@ -282,6 +316,7 @@ class NodeLimits:
         event_queue_count_max: int,
         admission_timeout_ms: int,
         log_pending_bytes_max: int,
+        connections_per_address_max: int | None = None,
     ) -> NodeLimits: ...
 
 @final
@@ -351,7 +386,7 @@ class NodeSpec:
 
 @final
 class BoundListener:
-    """A listener after binding: port 0 has become a real port."""
+    """A listener after binding: port 0 has become a real port; a Unix socket's host is its path."""
 
     @property
     def name(self) -> str: ...
@@ -472,6 +507,11 @@ class Statistics:
     @property
     def bytes_sent_total(self) -> int: ...
     @property
+    def tls_handshakes_total(self) -> int:
+        """Completed, resumptions included."""
+    @property
+    def tls_resumptions_total(self) -> int: ...
+    @property
     def entries_applied_total(self) -> int: ...
     @property
     def commands_applied_total(self) -> int: ...
@@ -522,6 +562,8 @@ class Node:
 
         Every shard follows in its next turn. Clients that are still allowed stay connected.
         """
+    def set_tls(self, listener: int, context: TlsContext) -> None:
+        """Show and demand something else at a listener, by position; connections stay."""
     def statistics(self) -> Statistics: ...
     def drain(self, deadline_ms: int) -> bool:
         """Stop accepting, tell v5 clients 0x8B, flush and close; True when all left in time.

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from quantumqtt._core import RuleTable
+from quantumqtt._core import RuleTable, TlsContext
 from quantumqtt.errors import InternalError, QuantuMQTTError
 from quantumqtt.node.native import LogStatistics, NativeNode, NodePlan
 
@@ -55,6 +55,8 @@ class FakeStatistics:
     publishes_sent_total: tuple[int, int, int] = (0, 0, 0)
     bytes_received_total: int = 0
     bytes_sent_total: int = 0
+    tls_handshakes_total: int = 0
+    tls_resumptions_total: int = 0
     entries_applied_total: int = 0
     commands_applied_total: int = 0
     drops_total: Mapping[str, int] = field(default_factory=dict)
@@ -78,6 +80,7 @@ class FakeNode:
         self.answers: list[tuple[int, int]] = []
         self.remembered: list[int] = []
         self.policies: list[tuple[RuleTable | None, list[str]]] = []
+        self.contexts: dict[int, TlsContext] = {}
         self.drains_in_time = True
         self.drain_deadlines: list[int] = []
         self.drain_begun = threading.Event()
@@ -132,6 +135,10 @@ class FakeNode:
     def set_policy(self, rules: RuleTable | None, *, revoked_users: Sequence[str]) -> None:
         self.event_fd()
         self.policies.append((rules, list(revoked_users)))
+
+    def set_tls(self, listener: int, context: TlsContext) -> None:
+        self.event_fd()
+        self.contexts[listener] = context
 
     def statistics(self) -> FakeStatistics:
         self.event_fd()

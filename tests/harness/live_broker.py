@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from quantumqtt import Broker
 from quantumqtt.config import Settings
-from quantumqtt.node import BrokerEvent, Statistics
+from quantumqtt.node import BrokerEvent, Listener, Statistics
 from quantumqtt.policy import Hooks
 from tests.harness import packets
 from tests.harness.mqtt_peer import MqttPeer
@@ -67,9 +67,18 @@ class LiveBroker:
         """Read users and rules again, as SIGHUP does."""
         self.run(self._broker.reload_access())
 
+    def drain(self) -> None:
+        """Ask every client to leave and wait until all have."""
+        assert self.run(self._broker.drain(deadline_ms=int(DEADLINE_S * 1000)))
+
     def statistics(self) -> Statistics:
         """Take a snapshot of the counters."""
         return self._broker.statistics()
+
+    @property
+    def listeners(self) -> tuple[Listener, ...]:
+        """Every listener, as it is bound."""
+        return self._broker.listeners
 
     @property
     def port(self) -> int:

@@ -5,6 +5,7 @@ needs (open a session, subscribe, finish an exchange) are methods; everything el
 packet of `packets.py`, and `receive`.
 """
 
+import socket
 from collections import deque
 from contextlib import suppress
 from typing import TypeVar
@@ -34,10 +35,16 @@ class MqttPeer(RawPeer):
     """One connection that speaks one version."""
 
     def __init__(
-        self, host: str, port: int, version: Version, *, deadline_s: float = DEADLINE_S
+        self,
+        host: str,
+        port: int,
+        version: Version,
+        *,
+        deadline_s: float = DEADLINE_S,
+        over: socket.socket | None = None,
     ) -> None:
-        """Connect the socket; no packet is sent yet."""
-        super().__init__(host, port, deadline_s=deadline_s)
+        """Connect the socket, unless one is given; no packet is sent yet."""
+        super().__init__(host, port, deadline_s=deadline_s, over=over)
         self.version = version
         self.server = (host, port)
         self._set_aside: deque[Publish] = deque()

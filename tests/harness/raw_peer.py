@@ -16,8 +16,21 @@ _REMAINING_LENGTH_BYTES_MAX = 4
 class RawPeer:
     """One TCP connection to a broker."""
 
-    def __init__(self, host: str, port: int, *, deadline_s: float = DEADLINE_S) -> None:
-        """Connect; every later read and write must end within `deadline_s`."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        deadline_s: float = DEADLINE_S,
+        over: socket.socket | None = None,
+    ) -> None:
+        """Connect; every later read and write must end within `deadline_s`.
+
+        `over` is a connection that was made already, TLS included.
+        """
+        if over is not None:
+            self._socket = over
+            return
         self._socket = socket.create_connection((host, port), timeout=deadline_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

@@ -22,8 +22,8 @@ PATTERNS: Final = {"re", "fnmatch", "regex", "glob"}
 WHOSE_TEXTS: Final = {
     "api/page.py": "our own page, once at start",
     "config/listen.py": "the operator's addresses",
+    "config/listeners.py": "the operator's listener tables",
     "config/sources.py": "the operator's files",
-    "node/certificates.py": "the operator's certificates",
     "policy/rule_file.py": "the operator's rules",
 }
 

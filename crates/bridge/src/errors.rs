@@ -7,7 +7,7 @@ use pyo3::exceptions::PyValueError;
 use quantumqtt_journal::JournalError;
 use quantumqtt_load::LoadError;
 use quantumqtt_machine::{ApplyError, EntryError, RestoreError};
-use quantumqtt_node::{LogError, StartError};
+use quantumqtt_node::{BadNetwork, LogError, StartError, TlsRefused};
 use quantumqtt_topics::{FilterError, TableError, TopicError};
 use quantumqtt_wire::{DecodeError, EncodeError};
 
@@ -47,6 +47,10 @@ pub(crate) fn from_start(error: &StartError) -> PyErr {
         }
         StartError::Reactor(Error::Bind { source, .. }) => {
             TransportError::new_err((said, bind_hint(source)))
+        }
+        StartError::Reactor(Error::SocketFile { .. }) => {
+            let hint = "choose another path, or stop who listens there";
+            TransportError::new_err((said, hint))
         }
         StartError::Reactor(Error::Setup { .. }) => {
             let hint = "raise the limit of open files (ulimit -n) or start fewer shards";
@@ -93,6 +97,15 @@ fn bind_hint(source: &std::io::Error) -> &'static str {
         }
         _ => "check the listen address",
     }
+}
+
+/// Python knows the file of each part, and puts it in front.
+pub(crate) fn from_tls(error: &TlsRefused) -> PyErr {
+    ConfigError::new_err((format!("{}: {error}", error.part.key()), error.remedy))
+}
+
+pub(crate) fn bad_network(text: &str, error: BadNetwork) -> PyErr {
+    ConfigError::new_err((format!("{text}: {error}"), "write 10.0.0.0/8, or one address"))
 }
 
 pub(crate) fn from_load(error: &LoadError) -> PyErr {

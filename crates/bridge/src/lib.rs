@@ -21,6 +21,7 @@ mod node;
 mod rules;
 mod spec;
 mod statistics;
+mod tls;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -30,6 +31,7 @@ use pyo3::types::PyDict;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("BUILD", build_facts(module.py())?)?;
+    module.add_class::<tls::TlsContext>()?;
     module.add_class::<spec::ListenerSpec>()?;
     module.add_class::<spec::NodeLimits>()?;
     module.add_class::<rules::RuleTable>()?;

@@ -12,13 +12,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
-use quantumqtt_node::Node as NativeNode;
+use quantumqtt_node::{BoundListener as NativeBound, Node as NativeNode};
 
-use crate::errors::{from_start, not_running};
+use crate::errors::{from_start, no_such, not_running};
 use crate::event::Event;
 use crate::rules::RuleTable;
 use crate::spec::NodeSpec;
 use crate::statistics::Statistics;
+use crate::tls::TlsContext;
 
 /// A listener after binding.
 #[pyclass(frozen, get_all, module = "quantumqtt._core")]
@@ -65,8 +66,11 @@ impl Node {
         let bound = bound
             .map(|(bound, spec)| BoundListener {
                 name: spec.name.clone(),
-                host: bound.address.ip().to_string(),
-                port: bound.address.port(),
+                host: match bound {
+                    NativeBound::Tcp(address) => address.ip().to_string(),
+                    NativeBound::Unix(path) => path.display().to_string(),
+                },
+                port: bound.address().map_or(0, |address| address.port()),
             })
             .collect();
         let running = Running { node: Arc::new(node), pid: process::id() };
@@ -105,6 +109,15 @@ impl Node {
     fn set_policy(&self, rules: Option<&RuleTable>, revoked_users: Vec<String>) -> PyResult<()> {
         let rules = rules.map(|table| table.0.clone());
         self.running()?.node.set_policy(rules, revoked_users);
+        Ok(())
+    }
+
+    fn set_tls(&self, listener: usize, context: &TlsContext) -> PyResult<()> {
+        let running = self.running()?;
+        if listener >= self.spec.0.listeners.len() {
+            return Err(no_such("listener", &listener.to_string()));
+        }
+        running.node.set_tls(listener, &context.shared());
         Ok(())
     }
 

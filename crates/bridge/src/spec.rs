@@ -1,36 +1,93 @@
 //! What Python tells a node before it starts.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use quantumqtt_node::{ListenerConfig, LogConfig, NodeConfig, NodeLimits as Limits};
+use quantumqtt_node::{
+    Endpoint, ListenerConfig, LogConfig, NodeConfig, NodeLimits as Limits, ProxyMode, UpgradeRules,
+    WrappingSpec,
+};
 
+use crate::errors::{bad_network, no_such};
 use crate::rules::RuleTable;
+use crate::tls::TlsContext;
 
-/// Where to listen and who may come in by this door.
-#[pyclass(frozen, get_all, module = "quantumqtt._core")]
+/// Where to listen, what lies in between, and who may come in by this door.
+#[pyclass(frozen, module = "quantumqtt._core")]
 #[derive(Debug, Clone)]
-pub(crate) struct ListenerSpec {
-    name: String,
-    host: String,
-    port: u16,
-    allow_anonymous: bool,
-    allow_passwords: bool,
-}
+pub(crate) struct ListenerSpec(ListenerConfig);
 
 #[pymethods]
 impl ListenerSpec {
     #[new]
-    #[pyo3(signature = (*, name, host, port, allow_anonymous, allow_passwords=true))]
+    #[pyo3(signature = (
+        *, name, host, port, allow_anonymous, allow_passwords=true, socket_mode=None, tls=None,
+        websocket_path=None, origins=None, proxy_protocol=None, proxies=None,
+        connections_max=None, packet_bytes_max=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         name: String,
         host: String,
         port: u16,
         allow_anonymous: bool,
         allow_passwords: bool,
-    ) -> Self {
-        Self { name, host, port, allow_anonymous, allow_passwords }
+        socket_mode: Option<u32>,
+        tls: Option<&TlsContext>,
+        websocket_path: Option<String>,
+        origins: Option<Vec<String>>,
+        proxy_protocol: Option<&str>,
+        proxies: Option<Vec<String>>,
+        connections_max: Option<usize>,
+        packet_bytes_max: Option<u32>,
+    ) -> PyResult<Self> {
+        let endpoint = match socket_mode {
+            Some(mode) => Endpoint::Unix { path: PathBuf::from(host), mode },
+            None => Endpoint::Tcp { host, port },
+        };
+        let proxy = match proxy_protocol {
+            None => None,
+            Some("v1") => Some(ProxyMode::V1),
+            Some("v2") => Some(ProxyMode::V2),
+            Some("any") => Some(ProxyMode::Any),
+            Some(other) => return Err(no_such("version of the PROXY protocol", other)),
+        };
+        let websocket = websocket_path.map(|path| {
+            let origins = origins.unwrap_or_default().into_iter().map(Into::into).collect();
+            Arc::new(UpgradeRules { path: path.into(), origins })
+        });
+        let proxies: Result<Vec<_>, _> = proxies
+            .unwrap_or_default()
+            .into_iter()
+            .map(|text| text.parse().map_err(|error| bad_network(&text, error)))
+            .collect();
+        Ok(Self(ListenerConfig {
+            name,
+            endpoint,
+            wrapping: WrappingSpec { proxy, tls: tls.map(TlsContext::shared), websocket },
+            proxies: proxies?,
+            connections_max: connections_max.unwrap_or(usize::MAX),
+            packet_bytes_max: packet_bytes_max.unwrap_or(u32::MAX),
+            allow_anonymous,
+            allow_passwords,
+        }))
+    }
+
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    #[getter]
+    fn allow_anonymous(&self) -> bool {
+        self.0.allow_anonymous
+    }
+
+    #[getter]
+    fn allow_passwords(&self) -> bool {
+        self.0.allow_passwords
     }
 }
 
@@ -47,6 +104,7 @@ impl NodeLimits {
         session_expiry_s_max, topic_alias_max, subscriptions_max, offline_bytes_max,
         offline_count_max, out_buffer_bytes_soft, out_buffer_bytes_max, connections_max,
         event_queue_count_max, admission_timeout_ms, log_pending_bytes_max,
+        connections_per_address_max=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python, one per bound")]
     fn new(
@@ -65,6 +123,7 @@ impl NodeLimits {
         event_queue_count_max: usize,
         admission_timeout_ms: u64,
         log_pending_bytes_max: u64,
+        connections_per_address_max: Option<usize>,
     ) -> Self {
         Self(Limits {
             packet_bytes_max,
@@ -79,6 +138,7 @@ impl NodeLimits {
             out_buffer_bytes_soft,
             out_buffer_bytes_max,
             connections_max,
+            connections_per_address_max,
             event_queue_count_max,
             admission_timeout_ms,
             log_pending_bytes_max,
@@ -143,16 +203,7 @@ impl NodeSpec {
         client_id_is_user: bool,
         log: Option<&LogSpec>,
     ) -> Self {
-        let listeners = listeners
-            .iter()
-            .map(|listener| ListenerConfig {
-                name: listener.name.clone(),
-                host: listener.host.clone(),
-                port: listener.port,
-                allow_anonymous: listener.allow_anonymous,
-                allow_passwords: listener.allow_passwords,
-            })
-            .collect();
+        let listeners = listeners.iter().map(|listener| listener.0.clone()).collect();
         let limits = limits.0;
         let rules = rules.map(|table| table.0.clone());
         Self(NodeConfig {

@@ -102,6 +102,8 @@ getters! {
     subscriptions: u64,
     bytes_received_total: u64,
     bytes_sent_total: u64,
+    tls_handshakes_total: u64,
+    tls_resumptions_total: u64,
     entries_applied_total: u64,
     commands_applied_total: u64,
     events_merged_total: u64,

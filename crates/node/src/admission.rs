@@ -29,6 +29,8 @@ pub(crate) enum Verdict {
 pub(crate) struct Doors {
     pub(crate) allow_anonymous: Vec<bool>,
     pub(crate) allow_passwords: Vec<bool>,
+    /// The largest packet that may come in by each.
+    pub(crate) packet_bytes_max: Vec<u32>,
     pub(crate) ask_python: bool,
 }
 
@@ -84,7 +86,23 @@ impl RefusalReason {
             Self::LogFull => ReasonCode::QUOTA_EXCEEDED,
             Self::BadAuthenticationMethod => ReasonCode::BAD_AUTHENTICATION_METHOD,
             Self::WillInvalid => ReasonCode::TOPIC_NAME_INVALID,
-            Self::Malformed => ReasonCode::MALFORMED_PACKET,
+            // Below MQTT nobody hears a code; above it these are as good as malformed.
+            Self::Malformed
+            | Self::TlsOnPlainListener
+            | Self::ProxyUntrusted
+            | Self::ProxyMalformed
+            | Self::NotTls
+            | Self::TlsHandshake
+            | Self::CertificateMissing
+            | Self::CertificateExpired
+            | Self::CertificateRevoked
+            | Self::CertificateUntrusted
+            | Self::CertificateUnnamed
+            | Self::UpgradeRefused
+            | Self::LayerBroken
+            | Self::HandshakeTimeout
+            | Self::ListenerFull
+            | Self::AddressFull => ReasonCode::MALFORMED_PACKET,
         }
     }
 }

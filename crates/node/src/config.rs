@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use quantumqtt_reactor::SHARDS_MAX;
+use quantumqtt_reactor::{Endpoint, Network, SHARDS_MAX, WrappingSpec};
 use quantumqtt_topics::RuleTable;
 
 use crate::limits::PARTITIONS_MAX;
@@ -14,14 +14,36 @@ use crate::limits::PARTITIONS_MAX;
 pub struct ListenerConfig {
     /// How logs and metrics call it.
     pub name: String,
-    /// An address or a name that resolves to one.
-    pub host: String,
-    /// 0 lets the kernel choose.
-    pub port: u16,
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// What lies between its sockets and MQTT.
+    pub wrapping: WrappingSpec,
+    /// Whom a PROXY header is believed.
+    pub proxies: Vec<Network>,
+    /// Its share of the connections.
+    pub connections_max: usize,
+    /// The largest packet that may come in by it.
+    pub packet_bytes_max: u32,
     /// Whether a CONNECT that no one vouched for may pass.
     pub allow_anonymous: bool,
     /// Whether a password may travel by this door: nobody else can read it on the way.
     pub allow_passwords: bool,
+}
+
+impl ListenerConfig {
+    /// Bare TCP on a port of the kernel's choice that lets everybody in.
+    pub fn open_tcp(host: impl Into<String>) -> Self {
+        Self {
+            name: "tcp".to_owned(),
+            endpoint: Endpoint::Tcp { host: host.into(), port: 0 },
+            wrapping: WrappingSpec::default(),
+            proxies: Vec::new(),
+            connections_max: usize::MAX,
+            packet_bytes_max: u32::MAX,
+            allow_anonymous: true,
+            allow_passwords: true,
+        }
+    }
 }
 
 /// Bounds the operator may set; `config/limits.py` explains each to them.
@@ -40,6 +62,7 @@ pub struct NodeLimits {
     pub out_buffer_bytes_soft: usize,
     pub out_buffer_bytes_max: usize,
     pub connections_max: usize,
+    pub connections_per_address_max: Option<usize>,
     pub event_queue_count_max: usize,
     pub admission_timeout_ms: u64,
     pub log_pending_bytes_max: u64,
@@ -140,6 +163,10 @@ impl NodeConfig {
         if limits.connect_timeout_ms == 0 || limits.admission_timeout_ms == 0 {
             let why = "nobody connects in no time";
             return refuse("limits.connect_timeout_ms", "0".to_owned(), why);
+        }
+        if self.listeners.iter().any(|listener| listener.packet_bytes_max < 2) {
+            let why = "no packet is that small";
+            return refuse("listeners.packet_bytes_max", "below 2".to_owned(), why);
         }
         if limits.connections_max == 0 || limits.event_queue_count_max == 0 {
             return refuse("limits.connections_max", "0".to_owned(), "nobody could connect");

@@ -67,8 +67,14 @@ impl ShardService {
             Ok(opening) => opening,
             Err(reason) => return self.refuse(turn, connection, reason),
         };
-        let verdicts = &self.shared.verdicts;
-        let verdict = self.doors.look(connection.listener, &mut opening, verdicts);
+        let certified = &connection.who.user;
+        let verdict = if certified.is_empty() {
+            self.doors.look(connection.listener, &mut opening, &self.shared.verdicts)
+        } else {
+            // What CONNECT says of user and password is beside the point.
+            opening.user_name = Some(certified.clone());
+            Verdict::Known
+        };
         if verdict == Verdict::Known {
             opening.identity = opening.user_name.clone().unwrap_or_default();
         }
@@ -323,7 +329,7 @@ impl ShardService {
         let facts = [
             opening.other_expiry_s.map(Property::SessionExpiryInterval),
             Some(Property::ReceiveMaximum(limits.receive_maximum)),
-            Some(Property::MaximumPacketSize(limits.packet_bytes_max)),
+            Some(Property::MaximumPacketSize(self.packet_bytes_max(connection))),
             id.map(Property::AssignedClientId),
             Some(Property::TopicAliasMaximum(limits.topic_alias_max)),
             Some(Property::SharedSubscriptionAvailable(false)),

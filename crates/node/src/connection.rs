@@ -5,11 +5,10 @@
 //! and no state. Whatever is held for a rare case is boxed: most connections are idle and many.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use quantumqtt_machine::{Deliver, Origin};
-use quantumqtt_reactor::{ConnectionId, Outlet};
+use quantumqtt_reactor::{ConnectionId, Outlet, Peer};
 use quantumqtt_wire::Version;
 
 use crate::connect::Opening;
@@ -20,13 +19,14 @@ use crate::will::Will;
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) outlet: Arc<Outlet<Outbound>>,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     pub(crate) listener: u16,
     pub(crate) version: Version,
     pub(crate) state: State,
     pub(crate) session: Session,
     pub(crate) client_id: Arc<str>,
-    /// Who it is, as far as rules are concerned; nobody until it is let in.
+    /// Who it is, as far as rules are concerned; nobody until it is let in, except that a
+    /// certificate may have named its user before.
     pub(crate) who: Arc<Principal>,
     /// The topics rules allowed it last.
     pub(crate) allowed: Option<Box<Allowed>>,

@@ -9,10 +9,10 @@
 //! been emptied.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use parking_lot::Mutex;
+use quantumqtt_reactor::Peer;
 use quantumqtt_wire::Version;
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -52,7 +52,7 @@ pub struct Event {
     pub at_ms: u64,
     pub client_id: Option<Box<str>>,
     pub connection: Option<u64>,
-    pub peer: Option<SocketAddr>,
+    pub peer: Option<Peer>,
     pub listener: Option<usize>,
     pub version: Option<Version>,
     pub user_name: Option<Box<str>>,

@@ -48,6 +48,10 @@ pub use config::{ConfigError, ListenerConfig, LogConfig, NodeConfig, NodeLimits}
 pub use events::{Event, EventKind};
 pub use node::{Node, StartError};
 pub use open_log::LogError;
+pub use quantumqtt_reactor::{
+    BadNetwork, BoundListener, CertificateUser, Endpoint, Network, ProxyMode, TlsContext, TlsFiles,
+    TlsRefused, TlsVersion, UpgradeRules, WrappingSpec,
+};
 pub use quantumqtt_topics::RuleTable;
 pub use reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
 pub use statistics::{LogStatistics, Statistics};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use quantumqtt_machine::{EntryHeader, Limits as MachineLimits, Machine};
 use quantumqtt_reactor::{
     BoundListener, Clock, ConnectionId, Limits as ReactorLimits, ListenerSpec, OnFailure, Reactor,
-    ReactorSpec,
+    ReactorSpec, TlsContext,
 };
 use quantumqtt_topics::RuleTable;
 use quantumqtt_wire::ReasonCode;
@@ -103,6 +103,8 @@ impl Node {
             listeners: config.listeners.iter().map(listener_spec).collect(),
             limits: ReactorLimits {
                 connections_max: limits.connections_max,
+                connections_per_address_max: limits.connections_per_address_max,
+                handshake_timeout_ms: limits.connect_timeout_ms,
                 out_bytes_soft: limits.out_buffer_bytes_soft,
                 out_bytes_max: limits.out_buffer_bytes_max,
             },
@@ -111,6 +113,11 @@ impl Node {
         let doors = Doors {
             allow_anonymous: config.listeners.iter().map(|door| door.allow_anonymous).collect(),
             allow_passwords: config.listeners.iter().map(|door| door.allow_passwords).collect(),
+            packet_bytes_max: config
+                .listeners
+                .iter()
+                .map(|door| door.packet_bytes_max.min(limits.packet_bytes_max))
+                .collect(),
             ask_python: config.ask_admission,
         };
         for client_id in partition.machine().client_ids() {
@@ -176,6 +183,11 @@ impl Node {
         }
     }
 
+    /// From now on the listener at this position shows and demands this; connections stay.
+    pub fn set_tls(&self, listener: usize, context: &Arc<TlsContext>) {
+        self.reactor.set_tls(listener, context);
+    }
+
     /// What was counted so far.
     pub fn statistics(&self) -> Statistics {
         let totals = self.reactor.totals();
@@ -186,6 +198,8 @@ impl Node {
             connections_refused_full_total: totals.refused_full,
             bytes_received_total: totals.bytes_received,
             bytes_sent_total: totals.bytes_sent,
+            tls_handshakes_total: totals.tls_handshakes,
+            tls_resumptions_total: totals.tls_resumptions,
             subscriptions: self.shared.index.len(),
             events_merged_total: self.shared.events.merged(),
             shards: self.shards,
@@ -210,7 +224,12 @@ impl Node {
 }
 
 fn listener_spec(listener: &crate::config::ListenerConfig) -> ListenerSpec {
-    ListenerSpec { host: listener.host.clone(), port: listener.port }
+    ListenerSpec {
+        endpoint: listener.endpoint.clone(),
+        wrapping: listener.wrapping.clone(),
+        proxies: listener.proxies.clone(),
+        connections_max: listener.connections_max,
+    }
 }
 
 fn beginning(config: &NodeConfig, clock: Clock) -> Beginning {

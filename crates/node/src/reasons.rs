@@ -1,6 +1,7 @@
 //! Why something ended, was refused or was dropped: one name each, the same in metrics, events and
 //! logs, and the code an MQTT 5 client hears.
 
+use quantumqtt_reactor::Fault;
 use quantumqtt_wire::{DecodeError, ReasonCode};
 
 /// Declares an enum whose variants have a stable metric label.
@@ -34,6 +35,10 @@ labelled! {
         PeerClosed = "peer_closed",
         /// The socket broke.
         SocketError = "socket_error",
+        /// A TLS record is damaged.
+        TlsBroken = "tls_broken",
+        /// WebSocket's framing is broken.
+        WebsocketProtocol = "websocket_protocol",
         /// No CONNECT within the time for it.
         ConnectTimeout = "connect_timeout",
         /// CONNECT was answered with a refusal.
@@ -107,6 +112,15 @@ impl CloseReason {
     }
 }
 
+impl From<Fault> for CloseReason {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::WebsocketProtocol | Fault::UpgradeRefused => Self::WebsocketProtocol,
+            _ => Self::TlsBroken,
+        }
+    }
+}
+
 impl From<DecodeError> for CloseReason {
     fn from(error: DecodeError) -> Self {
         match error.reason_code() {
@@ -117,6 +131,27 @@ impl From<DecodeError> for CloseReason {
             ReasonCode::TOPIC_ALIAS_INVALID => Self::TopicAliasInvalid,
             ReasonCode::RECEIVE_MAXIMUM_EXCEEDED => Self::ReceiveMaximumExceeded,
             _ => Self::MalformedPacket,
+        }
+    }
+}
+
+impl From<Fault> for RefusalReason {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::ProxyUntrusted => Self::ProxyUntrusted,
+            Fault::ProxyMalformed => Self::ProxyMalformed,
+            Fault::NotTls => Self::NotTls,
+            Fault::TlsHandshake => Self::TlsHandshake,
+            Fault::CertificateMissing => Self::CertificateMissing,
+            Fault::CertificateExpired => Self::CertificateExpired,
+            Fault::CertificateRevoked => Self::CertificateRevoked,
+            Fault::CertificateUntrusted => Self::CertificateUntrusted,
+            Fault::CertificateUnnamed => Self::CertificateUnnamed,
+            Fault::UpgradeRefused => Self::UpgradeRefused,
+            Fault::TlsBroken | Fault::WebsocketProtocol => Self::LayerBroken,
+            Fault::HandshakeTimeout => Self::HandshakeTimeout,
+            Fault::ListenerFull => Self::ListenerFull,
+            Fault::AddressFull => Self::AddressFull,
         }
     }
 }
@@ -174,6 +209,36 @@ labelled! {
         LogFull = "log_full",
         /// CONNECT itself cannot be read.
         Malformed = "malformed",
+        /// TLS where plain MQTT is spoken.
+        TlsOnPlainListener = "tls_on_plain_listener",
+        /// It came past the proxy.
+        ProxyUntrusted = "proxy_untrusted",
+        /// No PROXY header, or a damaged one.
+        ProxyMalformed = "proxy_malformed",
+        /// Something else where TLS is spoken.
+        NotTls = "not_tls",
+        /// No TLS version, cipher or protocol in common, or it broke off.
+        TlsHandshake = "tls_handshake",
+        /// It has no certificate and the listener wants one.
+        CertificateMissing = "certificate_missing",
+        /// Its certificate is out of its time.
+        CertificateExpired = "certificate_expired",
+        /// Its certificate was revoked, or nothing current says otherwise.
+        CertificateRevoked = "certificate_revoked",
+        /// Its certificate is not of our authority, or damaged.
+        CertificateUntrusted = "certificate_untrusted",
+        /// Its certificate names no user.
+        CertificateUnnamed = "certificate_unnamed",
+        /// Its HTTP request is none for our WebSocket.
+        UpgradeRefused = "websocket_upgrade_refused",
+        /// TLS or WebSocket broke before there was MQTT.
+        LayerBroken = "layer_broken",
+        /// TLS, WebSocket or the PROXY header took too long.
+        HandshakeTimeout = "handshake_timeout",
+        /// The listener has its share of connections.
+        ListenerFull = "listener_full",
+        /// The address has its share of connections.
+        AddressFull = "address_full",
     }
 }
 

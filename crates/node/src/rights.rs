@@ -48,6 +48,11 @@ impl Principal {
         Arc::new(Self { user: Box::default(), client_id: Arc::from("") })
     }
 
+    /// Whoever has not come in yet, but has a certificate of this user.
+    pub(crate) fn certified(user: Box<str>) -> Arc<Self> {
+        Arc::new(Self { user, client_id: Arc::from("") })
+    }
+
     pub(crate) fn who(&self) -> Who<'_> {
         Who { user: &self.user, client_id: &self.client_id }
     }

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quantumqtt_machine::{Command, ConnectionLost, Effect, EntryBuilder, Message};
 use quantumqtt_reactor::{
     Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Service, Then, Turn,
+    TurnedAway,
 };
 use quantumqtt_wire::{
     AckKind, DecodeError, Packet, PacketType, PropertyBlock, Publish, QoS, ReasonCode, Version,
@@ -24,7 +25,7 @@ use crate::config::NodeLimits;
 use crate::connect::{Step, connection_event};
 use crate::connection::{Connection, Session, State};
 use crate::deliver::Encoder;
-use crate::events::{EventKind, EventQueue};
+use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
 use crate::log_view::LogView;
 use crate::outbound::{self, Outbound, Sent};
@@ -297,6 +298,18 @@ impl ShardService {
         Then::Close(CloseReason::from(error).into())
     }
 
+    /// A client that begins a TLS handshake with a listener that has none.
+    fn on_tls_instead(&self, turn: &mut Turn<Self>, connection: &Connection) -> Then {
+        self.note_refusal(turn.now_ms(), connection, RefusalReason::TlsOnPlainListener);
+        Then::Close(CloseReason::MalformedPacket.into())
+    }
+
+    /// The largest packet that may come in by the listener of a connection.
+    #[inline]
+    pub(crate) fn packet_bytes_max(&self, connection: &Connection) -> u32 {
+        self.doors.packet_bytes_max[usize::from(connection.listener)]
+    }
+
     /// `claimer` has the client id of `victim` now; answer when nothing of the victim can follow.
     fn on_take_over(
         &mut self,
@@ -421,7 +434,11 @@ impl Service for ShardService {
     type Mail = Mail;
 
     fn on_open(&mut self, turn: &mut Turn<Self>, accepted: Accepted<Outbound>) -> Connection {
-        turn.set_deadline(accepted.id, turn.now_ms() + self.shared.limits.connect_timeout_ms);
+        turn.set_deadline(
+            accepted.id,
+            accepted.accepted_ms + self.shared.limits.connect_timeout_ms,
+        );
+        let who = accepted.user.map_or_else(|| Arc::clone(&self.nobody), Principal::certified);
         Connection {
             id: accepted.id,
             outlet: accepted.outlet,
@@ -431,7 +448,7 @@ impl Service for ShardService {
             state: State::Fresh,
             session: Session::Transient,
             client_id: Arc::clone(&self.nobody.client_id),
-            who: Arc::clone(&self.nobody),
+            who,
             allowed: None,
             silence_ms_max: 0,
             last_packet_ms: turn.now_ms(),
@@ -451,7 +468,7 @@ impl Service for ShardService {
         connection: &mut Connection,
         bytes: &[u8],
     ) -> Consumed {
-        let packet_bytes_max = self.shared.limits.packet_bytes_max as usize;
+        let packet_bytes_max = self.packet_bytes_max(connection) as usize;
         connection.last_packet_ms = turn.now_ms();
         let mut used = 0;
         loop {
@@ -462,7 +479,12 @@ impl Service for ShardService {
                     return Consumed { bytes: used, then: Then::Continue };
                 }
                 Err(error) => {
-                    let then = self.on_malformed(turn, connection, error);
+                    let then = match rest {
+                        [0x16, 3, ..] if matches!(connection.state, State::Fresh) => {
+                            self.on_tls_instead(turn, connection)
+                        }
+                        _ => self.on_malformed(turn, connection, error),
+                    };
                     return Consumed { bytes: used, then };
                 }
             };
@@ -633,6 +655,7 @@ impl Service for ShardService {
         let reason = match cause {
             CloseCause::PeerClosed => CloseReason::PeerClosed,
             CloseCause::SocketError => CloseReason::SocketError,
+            CloseCause::Layer(fault) => fault.into(),
             CloseCause::Service(index) => CloseReason::from_index(index),
             CloseCause::Stopping => CloseReason::Stopping,
         };
@@ -673,6 +696,16 @@ impl Service for ShardService {
         }
         let mut event = connection_event(EventKind::SessionClosed, turn.now_ms(), &connection);
         event.session_epoch = Some(connection.session_ids().0);
+        event.reason = Some(reason.label().into());
+        self.shared.events.tell(event);
+    }
+
+    fn on_fault(&mut self, turn: &mut Turn<Self>, turned_away: TurnedAway) {
+        let reason = RefusalReason::from(turned_away.fault);
+        self.cells().count_refusal(reason);
+        let mut event = Event::new(EventKind::ConnectionRefused, turn.now_ms());
+        event.peer = Some(turned_away.peer);
+        event.listener = Some(turned_away.listener);
         event.reason = Some(reason.label().into());
         self.shared.events.tell(event);
     }

@@ -115,6 +115,8 @@ pub struct Statistics {
     pub publishes_sent_total: [u64; 3],
     pub bytes_received_total: u64,
     pub bytes_sent_total: u64,
+    pub tls_handshakes_total: u64,
+    pub tls_resumptions_total: u64,
     pub entries_applied_total: u64,
     pub commands_applied_total: u64,
     pub drops_total: Vec<(&'static str, u64)>,

@@ -123,7 +123,7 @@ fn batch() -> Vec<u8> {
 
 fn allocations_while_routing(subscribers: usize) -> u64 {
     let node = Node::start(&embedded::config(1)).expect("a free port of loopback");
-    let address = node.listeners()[0].address;
+    let address = node.listeners()[0].address().expect("it is TCP");
     let mut readers: Vec<_> =
         (0..subscribers).map(|number| subscriber(address, &format!("s{number}"))).collect();
     let mut writer = connect(address, "p");
@@ -158,6 +158,6 @@ fn a_route_cache_hit_allocates_nothing() {
 fn allocations_while_starting() -> u64 {
     let node = Node::start(&embedded::config(1)).expect("a free port of loopback");
     let before = ALLOCATIONS.load(Ordering::Relaxed);
-    drop(connect(node.listeners()[0].address, "first"));
+    drop(connect(node.listeners()[0].address().expect("it is TCP"), "first"));
     ALLOCATIONS.load(Ordering::Relaxed) - before
 }

@@ -1,12 +1,13 @@
 //! The connections of one shard, found by id.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
-
-use mio::net::TcpStream;
 
 use crate::outlet::Outlet;
 use crate::service::Service;
+use crate::stream::Stream;
+use crate::wrapped::Wrapped;
 
 const SLOT_BITS: u32 = 24;
 const GENERATION_BITS: u32 = 24;
@@ -59,12 +60,17 @@ impl fmt::Debug for ConnectionId {
 }
 
 /// One socket and what the service keeps for it.
-#[expect(clippy::struct_excessive_bools, reason = "four independent facts about one socket")]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one socket")]
 pub(crate) struct Slot<S: Service> {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     pub(crate) outlet: Arc<Outlet<S::Outbound>>,
-    /// None while lingering: the service has already let go.
+    /// None before the layers have agreed (`opening`), and while lingering: the service has not
+    /// seen it yet, or has already let go.
     pub(crate) connection: Option<S::Connection>,
+    /// What lies between the socket and the service; None for bare bytes.
+    pub(crate) wrapped: Option<Box<Wrapped>>,
+    /// The address it counts for, where addresses are counted.
+    pub(crate) counted: Option<Box<IpAddr>>,
     /// The unread beginning of a packet; empty (and unallocated) most of the time.
     pub(crate) leftover: Vec<u8>,
     /// The kernel may have bytes for us.
@@ -75,6 +81,10 @@ pub(crate) struct Slot<S: Service> {
     pub(crate) paused: bool,
     /// Already on the shard's list of sockets to serve.
     pub(crate) queued: bool,
+    /// The layers have not agreed yet.
+    pub(crate) opening: bool,
+    /// Position of its listener in the spec.
+    pub(crate) listener: u16,
     pub(crate) deadline_ms: u64,
     /// The earliest wheel entry that will look at this slot.
     pub(crate) scheduled_ms: u64,

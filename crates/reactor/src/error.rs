@@ -25,6 +25,14 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A Unix socket stands at the path and somebody answers it, or something else is there.
+    #[error("cannot listen on {path}: {why}")]
+    SocketFile {
+        /// The path.
+        path: String,
+        /// What is there.
+        why: &'static str,
+    },
     /// The kernel refused an epoll instance, a waker or a thread.
     #[error("cannot set up shard {shard}")]
     Setup {

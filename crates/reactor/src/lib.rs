@@ -11,11 +11,15 @@
 //! - One write per dirty socket and turn. An idle connection holds no buffer.
 //! - Everything is bounded: see `limits.rs`.
 //!
-//! Deliberately absent: TLS and WebSocket (they will sit between socket and service), any timer
-//! finer than the wheel's tick, and any knowledge of what the bytes mean.
+//! Between socket and service there may be layers (`quantumqtt-transport`: PROXY header, TLS,
+//! WebSocket), which only the owner of a connection touches (`wrapped.rs`).
+//!
+//! Deliberately absent: any timer finer than the wheel's tick, and any knowledge of what the bytes
+//! mean.
 
 #![allow(unsafe_code)] // raw descriptors shared under a lock (outlet.rs), signal mask (thread.rs)
 
+mod addresses;
 mod clock;
 mod connections;
 mod error;
@@ -29,17 +33,24 @@ mod reactor;
 mod ring;
 mod service;
 mod shard;
+mod stream;
 mod sync;
 mod thread;
 mod wheel;
+mod wrapped;
 
 pub use clock::Clock;
 pub use connections::{ConnectionId, Connections};
 pub use error::Error;
 pub use limits::Limits;
-pub use listener::{BoundListener, ListenerSpec};
+pub use listener::{BoundListener, Endpoint, ListenerSpec};
 pub use outlet::{Outlet, OutletGuard, Overflow};
+pub use quantumqtt_transport::{
+    BadNetwork, CertificateUser, Fault, Network, ProxyMode, TlsContext, TlsFiles, TlsRefused,
+    TlsVersion, UpgradeRules, WrappingSpec,
+};
 pub use reactor::{Poster, Reactor, ReactorSpec, SHARDS_MAX, Totals};
 pub use ring::{BufferPool, Ring};
-pub use service::{Accepted, CloseCause, Consumed, Deadline, Service, Then, Turn};
+pub use service::{Accepted, CloseCause, Consumed, Deadline, Service, Then, Turn, TurnedAway};
+pub use stream::Peer;
 pub use thread::OnFailure;

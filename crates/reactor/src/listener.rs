@@ -1,28 +1,86 @@
 //! Listening sockets: binding them, and taking what knocks.
+//!
+//! A Unix socket is a file. One that a broker left behind when it was killed answers nobody and is
+//! replaced; one that answers belongs to somebody and is left alone, as is anything that is no
+//! socket. Our own file goes when the reactor goes, if it is still ours.
 
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::path::{Path, PathBuf};
 
-use mio::net::{TcpListener, TcpStream};
-use socket2::{Domain, Protocol, Socket, Type};
+use mio::net::{TcpListener, UnixListener};
+use mio::{Interest, Registry, Token};
+use quantumqtt_transport::{Network, WrappingSpec};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::error::Error;
 use crate::limits::{ACCEPTS_PER_TURN, BACKLOG};
+use crate::stream::Stream;
 
-/// Where to listen.
+/// The place of a listener.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A port of this machine.
+    Tcp {
+        /// An address or a name that resolves to one.
+        host: String,
+        /// 0 lets the kernel choose.
+        port: u16,
+    },
+    /// A socket in the file system.
+    Unix {
+        /// Where.
+        path: PathBuf,
+        /// Who may connect, as permission bits.
+        mode: u32,
+    },
+}
+
+/// Where to listen, and what lies between the sockets and the service.
 #[derive(Debug, Clone)]
 pub struct ListenerSpec {
-    /// An address or a name that resolves to one.
-    pub host: String,
-    /// 0 lets the kernel choose.
-    pub port: u16,
+    /// The place.
+    pub endpoint: Endpoint,
+    /// The layers.
+    pub wrapping: WrappingSpec,
+    /// Whom a PROXY header is believed; Unix sockets always are.
+    pub proxies: Vec<Network>,
+    /// Connections through this listener; more are closed right after accept.
+    pub connections_max: usize,
+}
+
+impl ListenerSpec {
+    /// Bare TCP without bounds of its own.
+    pub fn tcp(host: impl Into<String>, port: u16) -> Self {
+        Self {
+            endpoint: Endpoint::Tcp { host: host.into(), port },
+            wrapping: WrappingSpec::default(),
+            proxies: Vec::new(),
+            connections_max: usize::MAX,
+        }
+    }
 }
 
 /// Where a listener really listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BoundListener {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BoundListener {
     /// The address with the real port.
-    pub address: SocketAddr,
+    Tcp(SocketAddr),
+    /// The file.
+    Unix(PathBuf),
+}
+
+impl BoundListener {
+    /// The address, unless it is a file.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
 }
 
 /// How a round of accepting ended.
@@ -36,17 +94,71 @@ pub(crate) enum AcceptRound {
     Starved,
 }
 
-pub(crate) fn bind(spec: &ListenerSpec) -> Result<(TcpListener, BoundListener), Error> {
-    let resolve = |source| Error::Resolve { host: spec.host.clone(), port: spec.port, source };
-    let address = (spec.host.as_str(), spec.port)
-        .to_socket_addrs()
-        .map_err(resolve)?
-        .next()
-        .ok_or_else(|| resolve(io::Error::other("the name has no address")))?;
-    listen(address).map_err(|source| Error::Bind { address: address.to_string(), source })
+/// A bound socket that takes newcomers.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
 }
 
-fn listen(address: SocketAddr) -> io::Result<(TcpListener, BoundListener)> {
+impl Listener {
+    fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
+            Self::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
+        }
+    }
+
+    pub(crate) fn register(&mut self, to: &Registry, token: Token) -> io::Result<()> {
+        match self {
+            Self::Tcp(listener) => to.register(listener, token, Interest::READABLE),
+            Self::Unix(listener) => to.register(listener, token, Interest::READABLE),
+        }
+    }
+}
+
+/// Our file in the file system; dropping it removes it.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_ours = fs::symlink_metadata(&self.path)
+            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
+        if is_ours {
+            // Whoever removed it meanwhile has done our work.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+pub(crate) type Bound = (Listener, BoundListener, Option<SocketFile>);
+
+pub(crate) fn bind(spec: &ListenerSpec) -> Result<Bound, Error> {
+    match &spec.endpoint {
+        Endpoint::Tcp { host, port } => {
+            let resolve = |source| Error::Resolve { host: host.clone(), port: *port, source };
+            let address = (host.as_str(), *port)
+                .to_socket_addrs()
+                .map_err(resolve)?
+                .next()
+                .ok_or_else(|| resolve(io::Error::other("the name has no address")))?;
+            listen_tcp(address)
+                .map_err(|source| Error::Bind { address: address.to_string(), source })
+        }
+        Endpoint::Unix { path, mode } => {
+            make_way(path)?;
+            listen_unix(path, *mode)
+                .map_err(|source| Error::Bind { address: path.display().to_string(), source })
+        }
+    }
+}
+
+fn listen_tcp(address: SocketAddr) -> io::Result<Bound> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     // Without it a restart waits a minute for the old connections' TIME_WAIT.
     socket.set_reuse_address(true)?;
@@ -59,14 +171,44 @@ fn listen(address: SocketAddr) -> io::Result<(TcpListener, BoundListener)> {
     socket.listen(BACKLOG)?;
     let listener = TcpListener::from_std(socket.into());
     let address = listener.local_addr()?;
-    Ok((listener, BoundListener { address }))
+    Ok((Listener::Tcp(listener), BoundListener::Tcp(address), None))
+}
+
+/// Remove a socket that nobody answers any more.
+fn make_way(path: &Path) -> Result<(), Error> {
+    let refuse = |why| Error::SocketFile { path: path.display().to_string(), why };
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(refuse("something that is no socket stands there"));
+    }
+    match StdUnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(|_| refuse("a dead socket there cannot be removed"))
+        }
+        _ => Err(refuse("another program listens there")),
+    }
+}
+
+fn listen_unix(path: &Path, mode: u32) -> io::Result<Bound> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let found = fs::symlink_metadata(path)?;
+    let file = SocketFile { path: path.to_owned(), device: found.dev(), inode: found.ino() };
+    // Before it listens: nobody comes in by the permissions the process happens to have.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    socket.listen(BACKLOG)?;
+    let listener = UnixListener::from_std(socket.into());
+    Ok((Listener::Unix(listener), BoundListener::Unix(path.to_owned()), Some(file)))
 }
 
 /// Accept a bounded number of sockets and hand each to `place`.
-pub(crate) fn accept_some(listener: &TcpListener, mut place: impl FnMut(TcpStream)) -> AcceptRound {
+pub(crate) fn accept_some(listener: &Listener, mut place: impl FnMut(Stream)) -> AcceptRound {
     for _ in 0..ACCEPTS_PER_TURN {
         match listener.accept() {
-            Ok((stream, _)) => place(stream),
+            Ok(stream) => place(stream),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return AcceptRound::Drained,
                 // The peer gave up before we looked, or a signal came: the next may be fine.

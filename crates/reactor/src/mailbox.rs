@@ -12,10 +12,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mio::net::TcpStream;
-
 use crate::connections::ConnectionId;
 use crate::service::CloseCause;
+use crate::stream::Stream;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Waker};
 
 /// One thing to tell a shard.
@@ -23,9 +22,11 @@ pub(crate) enum Envelope<M> {
     /// For the service.
     Mail(M),
     /// A socket accepted elsewhere, with the position of its listener.
-    Socket(TcpStream, usize),
+    Socket(Stream, usize),
     /// Another shard found out that a connection is over.
     Close(ConnectionId, CloseCause),
+    /// Bytes wait for a connection that only its owner can send to.
+    Flush(ConnectionId),
     /// Say goodbye to all connections.
     Drain,
     /// End the thread.

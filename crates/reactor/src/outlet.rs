@@ -13,6 +13,10 @@
 //! more. Only an EAGAIN that came with `blocked` up counts, and its edge finds it up. All of it is
 //! explored in `races.rs`.
 //!
+//! Bytes of a *wrapped* connection (TLS, WebSocket) must go through its layers first, and those
+//! belong to its owner. Whoever appends there only tells the owner, once; above the soft limit such
+//! an outlet counts as blocked until the owner has been there, so that producers stop in time.
+//!
 //! Lock order: an outlet's lock is taken last and alone. While it is held nothing else is locked
 //! and no call is made but one non-blocking send on that very socket.
 
@@ -36,6 +40,9 @@ use crate::sync::{AtomicBool, Mutex};
 pub struct Outlet<O> {
     id: ConnectionId,
     limits: Limits,
+    /// Only the owner sends, through the layers of the connection. Settled before anybody else
+    /// knows of the outlet.
+    is_wrapped: bool,
     /// Mirrors `State::blocked` so that the owner can dismiss the kernel's frequent "writable"
     /// news without taking the lock.
     blocked: AtomicBool,
@@ -83,7 +90,18 @@ impl<O: Default> Outlet<O> {
     pub(crate) fn new(id: ConnectionId, fd: RawFd, limits: Limits, outbound: O) -> Self {
         let state =
             State { ring: Ring::default(), fd: Some(fd), dirty: false, progress_ms: 0, outbound };
-        Self { id, limits, blocked: AtomicBool::new(false), state: Mutex::new(state) }
+        let blocked = AtomicBool::new(false);
+        Self { id, limits, is_wrapped: false, blocked, state: Mutex::new(state) }
+    }
+
+    /// The same, for a connection whose bytes its owner must wrap.
+    pub(crate) fn wrapped(self) -> Self {
+        Self { is_wrapped: true, ..self }
+    }
+
+    /// The layers are done, and nobody but the owner knows of the outlet yet.
+    pub(crate) fn unwrap_layers(&mut self) {
+        self.is_wrapped = false;
     }
 
     /// Whose write side this is.
@@ -120,7 +138,13 @@ impl<O: Default> Outlet<O> {
         // Also at the soft limit: whoever is over it must be blocked, or nobody would ever be told
         // that there is room again.
         if waiting >= FLUSH_BYTES_EARLY.min(self.limits.out_bytes_soft) {
-            return (result, Duty::FlushNow);
+            if !self.is_wrapped {
+                return (result, Duty::FlushNow);
+            }
+            if waiting >= self.limits.out_bytes_soft {
+                state.progress_ms = now_ms;
+                self.blocked.store(true, Ordering::Release);
+            }
         }
         let duty = if state.dirty { Duty::None } else { Duty::Flush };
         state.dirty = true;
@@ -129,6 +153,52 @@ impl<O: Default> Outlet<O> {
 
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Acquire)
+    }
+
+    #[inline]
+    pub(crate) fn is_wrapped(&self) -> bool {
+        self.is_wrapped
+    }
+
+    /// The owner begins to send through layers; says whether producers were held back.
+    ///
+    /// What is appended from here on is told to the owner again.
+    pub(crate) fn begin_wrapped_flush(&self, now_ms: u64) -> bool {
+        let mut state = self.state.lock();
+        state.dirty = false;
+        let was_blocked = self.blocked.swap(false, Ordering::AcqRel);
+        if !was_blocked {
+            state.progress_ms = now_ms;
+        }
+        was_blocked
+    }
+
+    /// Move at most `bytes_max` waiting bytes to `into`.
+    pub(crate) fn take_waiting(
+        &self,
+        pool: &mut BufferPool,
+        into: &mut Vec<u8>,
+        bytes_max: usize,
+    ) -> usize {
+        let mut state = self.state.lock();
+        let (front, back) = state.ring.halves();
+        let from_front = front.len().min(bytes_max);
+        let from_back = back.len().min(bytes_max - from_front);
+        into.extend_from_slice(&front[..from_front]);
+        into.extend_from_slice(&back[..from_back]);
+        state.ring.consume(from_front + from_back, pool);
+        from_front + from_back
+    }
+
+    /// The owner has sent what the socket took.
+    pub(crate) fn end_wrapped_flush(&self, has_sent: bool, is_blocked: bool, now_ms: u64) {
+        let mut state = self.state.lock();
+        if has_sent {
+            state.progress_ms = now_ms;
+        }
+        if is_blocked {
+            self.blocked.store(true, Ordering::Release);
+        }
     }
 
     /// Send what waits with one call.
@@ -299,7 +369,7 @@ mod tests {
     }
 
     fn limits(soft: usize, max: usize) -> Limits {
-        Limits { connections_max: 1, out_bytes_soft: soft, out_bytes_max: max }
+        Limits { out_bytes_soft: soft, out_bytes_max: max, ..Limits::unbounded() }
     }
 
     // req: DP-13

@@ -67,7 +67,7 @@ fn make_room(kernel: &Mutex<Kernel>, bytes: usize) {
 }
 
 fn outlet(soft: usize) -> Arc<Outlet<()>> {
-    let limits = Limits { connections_max: 1, out_bytes_soft: soft, out_bytes_max: 64 };
+    let limits = Limits { out_bytes_soft: soft, out_bytes_max: 64, ..Limits::unbounded() };
     Arc::new(Outlet::new(ConnectionId::new(0, 0, 0), FD, limits, ()))
 }
 
@@ -152,6 +152,82 @@ fn two_writers_and_a_slow_reader_lose_nothing() {
         look(&outlet, &kernel);
         assert_eq!(kernel.lock().taken, 5);
     });
+}
+
+/// The owner of a connection with layers: what it is told, and what the socket has not taken.
+#[derive(Default)]
+struct LayeredOwner {
+    unsent: Vec<u8>,
+    taken: usize,
+}
+
+impl LayeredOwner {
+    /// What `Shard::send_wrapped` does, with layers that change nothing.
+    fn flush(&mut self, outlet: &Outlet<()>, kernel: &Mutex<Kernel>) {
+        outlet.begin_wrapped_flush(0);
+        let mut pool = BufferPool::default();
+        loop {
+            if self.unsent.is_empty() && outlet.take_waiting(&mut pool, &mut self.unsent, 2) == 0 {
+                return outlet.end_wrapped_flush(false, false, 0);
+            }
+            let mut kernel = kernel.lock();
+            let bytes = self.unsent.len().min(kernel.room);
+            if bytes == 0 {
+                kernel.owes_edge = true;
+                drop(kernel);
+                return outlet.end_wrapped_flush(false, true, 0);
+            }
+            kernel.room -= bytes;
+            self.taken += bytes;
+            self.unsent.drain(..bytes);
+        }
+    }
+
+    /// One turn: the kernel's news first, then mail.
+    fn turn(&mut self, outlet: &Outlet<()>, kernel: &Mutex<Kernel>, told: &Mutex<usize>) {
+        let edge = std::mem::take(&mut kernel.lock().edge);
+        if edge && (outlet.is_blocked() || !self.unsent.is_empty()) {
+            self.flush(outlet, kernel);
+        }
+        if std::mem::take(&mut *told.lock()) > 0 {
+            self.flush(outlet, kernel);
+        }
+    }
+}
+
+// req: DP-13
+#[test]
+fn what_others_append_behind_layers_is_sent_by_the_owner() {
+    for soft in [2, 64] {
+        explore(3, move || {
+            let kernel = open_socket(1);
+            let limits = Limits { out_bytes_soft: soft, out_bytes_max: 64, ..Limits::unbounded() };
+            let outlet = Outlet::new(ConnectionId::new(0, 0, 0), FD, limits, ()).wrapped();
+            let (outlet, told) = (Arc::new(outlet), Arc::new(Mutex::new(0)));
+            let other_shard = {
+                let (outlet, told) = (Arc::clone(&outlet), Arc::clone(&told));
+                thread::spawn(move || {
+                    for bytes in [b"abc", b"def"] {
+                        let mut pool = BufferPool::default();
+                        let (_, duty) = outlet.append(&mut pool, 0, |guard| guard.push(bytes));
+                        assert_ne!(duty, Duty::FlushNow, "others never send themselves");
+                        *told.lock() += usize::from(duty == Duty::Flush);
+                    }
+                })
+            };
+            let peer = {
+                let kernel = Arc::clone(&kernel);
+                thread::spawn(move || make_room(&kernel, 16))
+            };
+            let mut owner = LayeredOwner::default();
+            owner.turn(&outlet, &kernel, &told);
+            other_shard.join().unwrap();
+            peer.join().unwrap();
+            owner.turn(&outlet, &kernel, &told);
+            assert_eq!(owner.taken, 6, "something waits and nobody will send it");
+            assert!(!outlet.is_blocked(), "producers would wait for ever");
+        });
+    }
 }
 
 // req: DP-30

@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 
 use mio::Poll;
 use parking_lot::{Condvar, Mutex};
+use quantumqtt_transport::TlsContext;
 
+use crate::addresses::Addresses;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::listener::{BoundListener, ListenerSpec, bind};
+use crate::listener::{BoundListener, ListenerSpec, SocketFile, bind};
 use crate::mailbox::{Envelope, Mailbox, Mailboxes};
 use crate::service::{Service, Turn};
 use crate::shard::{Counters, Shard, WAKER};
@@ -38,6 +40,12 @@ pub struct ReactorSpec {
 pub(crate) struct Shared {
     pub(crate) counters: Vec<Counters>,
     pub(crate) drained: Drained,
+    /// Connections of each listener.
+    pub(crate) per_listener: Vec<AtomicUsize>,
+    /// What each encrypted listener shows and demands; looked at once per connection.
+    pub(crate) contexts: Vec<Mutex<Option<Arc<TlsContext>>>>,
+    /// Connections of each address, where that is bounded.
+    pub(crate) addresses: Option<Addresses>,
     rotation: AtomicUsize,
 }
 
@@ -94,6 +102,10 @@ pub struct Totals {
     pub bytes_received: u64,
     /// Bytes written to sockets.
     pub bytes_sent: u64,
+    /// TLS handshakes that were completed, resumptions included.
+    pub tls_handshakes: u64,
+    /// Those that resumed an older session.
+    pub tls_resumptions: u64,
     /// Turns of all loops.
     pub turns: u64,
 }
@@ -105,6 +117,8 @@ pub struct Reactor<S: Service> {
     shared: Arc<Shared>,
     mailboxes: Arc<[Mailbox<S::Mail>]>,
     listeners: Vec<BoundListener>,
+    /// Removed with the reactor.
+    _socket_files: Vec<SocketFile>,
 }
 
 impl<S: Service> Reactor<S> {
@@ -119,11 +133,12 @@ impl<S: Service> Reactor<S> {
     ) -> Result<Self, Error> {
         assert!((1..=SHARDS_MAX).contains(&spec.shards), "the caller validates the shard count");
         let mut bound = Vec::new();
-        let mut sockets = Vec::new();
+        let (mut sockets, mut socket_files) = (Vec::new(), Vec::new());
         for listener in &spec.listeners {
-            let (socket, listener) = bind(listener)?;
+            let (socket, listener, file) = bind(listener)?;
             sockets.push(socket);
             bound.push(listener);
+            socket_files.extend(file);
         }
         let setup = |shard| move |source| Error::Setup { shard, source };
         let mut polls = Vec::new();
@@ -137,6 +152,13 @@ impl<S: Service> Reactor<S> {
         let shared = Arc::new(Shared {
             counters: (0..spec.shards).map(|_| Counters::default()).collect(),
             drained: Drained::default(),
+            per_listener: spec.listeners.iter().map(|_| AtomicUsize::new(0)).collect(),
+            contexts: spec
+                .listeners
+                .iter()
+                .map(|listener| Mutex::new(listener.wrapping.tls.clone()))
+                .collect(),
+            addresses: spec.limits.connections_per_address_max.map(Addresses::new),
             rotation: AtomicUsize::new(0),
         });
         let mut sockets: Vec<_> = sockets.into_iter().enumerate().collect();
@@ -148,10 +170,17 @@ impl<S: Service> Reactor<S> {
                 .partition(|(index, _)| index % usize::from(spec.shards) == usize::from(shard));
             sockets = rest;
             let turn = Turn::new(shard, spec.limits, Mailboxes::new(Arc::clone(&mailboxes)));
-            let loop_ = Shard::new(poll, spec.clock, Arc::clone(&shared), turn, make(shard), mine);
+            let (shared, listeners) = (Arc::clone(&shared), spec.listeners.clone());
+            let loop_ = Shard::new(poll, spec.clock, shared, turn, make(shard), mine, listeners);
             shards.push(loop_.map_err(setup(shard))?);
         }
-        let reactor = Self { threads: Mutex::default(), shared, mailboxes, listeners: bound };
+        let reactor = Self {
+            threads: Mutex::default(),
+            shared,
+            mailboxes,
+            listeners: bound,
+            _socket_files: socket_files,
+        };
         for (index, shard) in (0..).zip(shards) {
             let name = format!("quantumqtt-{index}");
             let thread = spawn(name, Arc::clone(on_failure), move || shard.run());
@@ -173,6 +202,13 @@ impl<S: Service> Reactor<S> {
     /// Who may tell shards something when this reactor is out of sight.
     pub fn poster(&self) -> Poster<S::Mail> {
         Poster { mailboxes: Arc::clone(&self.mailboxes) }
+    }
+
+    /// From now on the listener at this position shows and demands this; connections stay.
+    ///
+    /// Whoever is accepted after this returns meets the new context, on every shard.
+    pub fn set_tls(&self, listener: usize, context: &Arc<TlsContext>) {
+        *self.shared.contexts[listener].lock() = Some(Arc::clone(context));
     }
 
     fn send(&self, shard: u16, envelope: Envelope<S::Mail>) {
@@ -215,6 +251,8 @@ impl<S: Service> Reactor<S> {
             totals.starved += shard.starved.load(Ordering::Relaxed);
             totals.bytes_received += shard.bytes_received.load(Ordering::Relaxed);
             totals.bytes_sent += shard.bytes_sent.load(Ordering::Relaxed);
+            totals.tls_handshakes += shard.tls_handshakes.load(Ordering::Relaxed);
+            totals.tls_resumptions += shard.tls_resumptions.load(Ordering::Relaxed);
             totals.turns += shard.turns.load(Ordering::Relaxed);
         }
         totals

@@ -1,14 +1,16 @@
 //! The seam between sockets and meaning: what a shard asks of the protocol that runs on it.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
+
+use quantumqtt_transport::Fault;
 
 use crate::connections::{ConnectionId, Connections};
 use crate::limits::{Limits, MAILS_HIGH_WATER};
 use crate::mailbox::{Envelope, Mailboxes};
 use crate::outlet::{Duty, Flushed, Outlet, OutletGuard};
 use crate::ring::BufferPool;
+use crate::stream::Peer;
 
 /// A protocol running on one shard. All calls come from the shard's own thread.
 pub trait Service: Send + Sized + 'static {
@@ -58,6 +60,9 @@ pub trait Service: Send + Sized + 'static {
     /// A connection ended, for whatever cause; nothing can be written to it any more.
     fn on_closed(&mut self, turn: &mut Turn<Self>, connection: Self::Connection, cause: CloseCause);
 
+    /// A connection was over before it was one: the service never saw it.
+    fn on_fault(&mut self, turn: &mut Turn<Self>, turned_away: TurnedAway);
+
     /// When `on_turn_end` wants to be called even if nothing happens, in node milliseconds.
     fn next_wake_ms(&self) -> Option<u64>;
 }
@@ -70,9 +75,24 @@ pub struct Accepted<O> {
     /// Its write side.
     pub outlet: Arc<Outlet<O>>,
     /// Who is at the other end.
-    pub peer: SocketAddr,
+    pub peer: Peer,
     /// Which listener it came through, by position in the spec.
     pub listener: usize,
+    /// Who its certificate says it is.
+    pub user: Option<Box<str>>,
+    /// When its socket was accepted: layers may have taken time since.
+    pub accepted_ms: u64,
+}
+
+/// A connection that ended below the service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnedAway {
+    /// Who was at the other end.
+    pub peer: Peer,
+    /// Which listener it came through, by position in the spec.
+    pub listener: usize,
+    /// Why.
+    pub fault: Fault,
 }
 
 /// How much of the bytes was used, and what to do next.
@@ -113,6 +133,8 @@ pub enum CloseCause {
     PeerClosed,
     /// The socket broke while reading or writing.
     SocketError,
+    /// A layer between socket and service broke.
+    Layer(Fault),
     /// The service decided so; the number is its own reason.
     Service(u16),
     /// The reactor stops.
@@ -128,6 +150,8 @@ pub struct Turn<S: Service> {
     pub(crate) dirty: Vec<Arc<Outlet<S::Outbound>>>,
     pub(crate) closing: Vec<(ConnectionId, CloseCause)>,
     pub(crate) resumed: Vec<ConnectionId>,
+    /// Connections of this shard whose bytes must go through their layers.
+    pub(crate) wrapped: Vec<ConnectionId>,
     pub(crate) deadlines: Vec<(ConnectionId, u64)>,
     pub(crate) mailboxes: Mailboxes<S::Mail>,
     /// Not yet counted.
@@ -144,6 +168,7 @@ impl<S: Service> Turn<S> {
             dirty: Vec::new(),
             closing: Vec::new(),
             resumed: Vec::new(),
+            wrapped: Vec::new(),
             deadlines: Vec::new(),
             mailboxes,
             bytes_sent: 0,
@@ -180,9 +205,22 @@ impl<S: Service> Turn<S> {
 
     /// Send what waits for one socket.
     pub(crate) fn flush(&mut self, outlet: &Outlet<S::Outbound>) {
+        if outlet.is_wrapped() {
+            return self.flush_through_layers(outlet.id());
+        }
         match outlet.flush(&mut self.pool, self.now_ms) {
             Flushed::Empty(bytes) | Flushed::Blocked(bytes) => self.bytes_sent += bytes as u64,
             Flushed::Broken => self.close(outlet.id(), CloseCause::SocketError),
+        }
+    }
+
+    /// Leave the sending to the owner.
+    #[cold]
+    fn flush_through_layers(&mut self, id: ConnectionId) {
+        if id.shard() == self.shard {
+            self.wrapped.push(id);
+        } else {
+            self.mailboxes.post(id.shard(), Envelope::Flush(id));
         }
     }
 
@@ -212,7 +250,10 @@ impl<S: Service> Turn<S> {
 
     /// Whether a call made after this turn's flush left something for the next one.
     pub(crate) fn has_unfinished_work(&self) -> bool {
-        !(self.dirty.is_empty() && self.closing.is_empty() && self.resumed.is_empty())
+        !(self.dirty.is_empty()
+            && self.closing.is_empty()
+            && self.resumed.is_empty()
+            && self.wrapped.is_empty())
     }
 
     /// Whether some shard has more mail than it can chew; reads stop meanwhile.

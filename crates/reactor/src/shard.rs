@@ -10,27 +10,29 @@
 //! the stream is read too.
 
 use std::io::{self, Read};
-use std::net::Shutdown;
+use std::net::{IpAddr, Shutdown};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mio::event::Event;
-use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
+use quantumqtt_transport::{Fault, Scratch, WrappingSpec};
 
 use crate::clock::Clock;
 use crate::connections::{ConnectionId, Connections, Slot};
 use crate::limits::{
     EVENTS_PER_POLL, LEFTOVER_BYTES_CHEAP, LINGER_MS, READ_BUFFER_BYTES, READS_PER_TURN,
 };
-use crate::listener::{AcceptRound, accept_some};
+use crate::listener::{AcceptRound, Listener, ListenerSpec, accept_some};
 use crate::mailbox::Envelope;
 use crate::outlet::{Flushed, Outlet};
 use crate::reactor::Shared;
-use crate::service::{Accepted, CloseCause, Consumed, Deadline, Service, Then, Turn};
+use crate::service::{Accepted, CloseCause, Consumed, Deadline, Service, Then, Turn, TurnedAway};
+use crate::stream::{Peer, Stream};
 use crate::wheel::Wheel;
+use crate::wrapped::Wrapped;
 
 pub(crate) const WAKER: Token = Token(usize::MAX);
 /// How long to leave a listener alone when the process has no descriptors left.
@@ -45,16 +47,18 @@ pub(crate) struct Counters {
     pub(crate) starved: AtomicU64,
     pub(crate) bytes_received: AtomicU64,
     pub(crate) bytes_sent: AtomicU64,
+    pub(crate) tls_handshakes: AtomicU64,
+    pub(crate) tls_resumptions: AtomicU64,
     pub(crate) turns: AtomicU64,
 }
 
 /// Add to a counter that has one writer: cheaper than an atomic read-modify-write.
-fn count(counter: &AtomicU64, more: u64) {
+pub(crate) fn count(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
 
 struct Door {
-    listener: TcpListener,
+    listener: Listener,
     /// Position in the spec.
     index: usize,
     /// Somebody may be waiting; not before this time.
@@ -62,17 +66,24 @@ struct Door {
 }
 
 pub(crate) struct Shard<S: Service> {
-    poll: Poll,
+    pub(crate) poll: Poll,
     clock: Clock,
-    shared: Arc<Shared>,
-    turn: Turn<S>,
-    service: S,
-    connections: Connections<S>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) turn: Turn<S>,
+    pub(crate) service: S,
+    pub(crate) connections: Connections<S>,
     doors: Vec<Door>,
     wheel: Wheel,
     /// Sockets that may have bytes for us.
     ready: Vec<ConnectionId>,
-    read_buffer: Box<[u8]>,
+    pub(crate) read_buffer: Box<[u8]>,
+    /// What this shard must know of each listener, by position in the spec.
+    pub(crate) listeners: Vec<ListenerSpec>,
+    /// Plaintext of the connection at hand, and other buffers that layers use in passing.
+    pub(crate) plain: Vec<u8>,
+    pub(crate) chunk: Vec<u8>,
+    pub(crate) gathered: Vec<u8>,
+    pub(crate) scratch: Scratch,
     mail: Vec<Envelope<S::Mail>>,
     due: Vec<ConnectionId>,
     draining: bool,
@@ -86,12 +97,13 @@ impl<S: Service> Shard<S> {
         shared: Arc<Shared>,
         turn: Turn<S>,
         service: S,
-        listeners: Vec<(usize, TcpListener)>,
+        bound: Vec<(usize, Listener)>,
+        listeners: Vec<ListenerSpec>,
     ) -> io::Result<Self> {
         let mut doors = Vec::new();
-        for (index, mut listener) in listeners {
+        for (index, mut listener) in bound {
             let token = Token(WAKER.0 - 1 - doors.len());
-            poll.registry().register(&mut listener, token, Interest::READABLE)?;
+            listener.register(poll.registry(), token)?;
             doors.push(Door { listener, index, knock_ms: None });
         }
         let connections = Connections::new(turn.shard);
@@ -106,6 +118,11 @@ impl<S: Service> Shard<S> {
             doors,
             ready: Vec::new(),
             read_buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
+            listeners,
+            plain: Vec::new(),
+            chunk: Vec::new(),
+            gathered: Vec::new(),
+            scratch: Scratch::default(),
             mail: Vec::new(),
             due: Vec::new(),
             draining: false,
@@ -152,7 +169,7 @@ impl<S: Service> Shard<S> {
         }
     }
 
-    fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &Counters {
         &self.shared.counters[usize::from(self.turn.shard)]
     }
 
@@ -190,7 +207,14 @@ impl<S: Service> Shard<S> {
                 self.ready.push(id);
             }
         }
-        if event.is_writable() && slot.outlet.is_blocked() {
+        if !event.is_writable() {
+            return;
+        }
+        if let Some(wrapped) = &slot.wrapped {
+            if slot.outlet.is_blocked() || wrapped.has_unsent() {
+                self.turn.wrapped.push(id);
+            }
+        } else if slot.outlet.is_blocked() {
             match slot.outlet.flush_unblocked(&mut self.turn.pool, self.turn.now_ms) {
                 Flushed::Broken => self.turn.closing.push((id, CloseCause::SocketError)),
                 Flushed::Empty(bytes) | Flushed::Blocked(bytes) => {
@@ -228,7 +252,7 @@ impl<S: Service> Shard<S> {
     }
 
     /// Strict rotation over all shards, whichever door it came through [DP-01].
-    fn place(&mut self, stream: TcpStream, listener: usize) {
+    fn place(&mut self, stream: Stream, listener: usize) {
         let shard = self.shared.next_shard();
         if shard == self.turn.shard {
             self.adopt(stream, listener);
@@ -237,33 +261,57 @@ impl<S: Service> Shard<S> {
         }
     }
 
-    fn adopt(&mut self, mut stream: TcpStream, listener: usize) {
+    fn adopt(&mut self, mut stream: Stream, listener: usize) {
         let full = self.shared.connections() >= self.turn.limits.connections_max;
         let Some(id) = self.connections.next_id().filter(|_| !full && !self.draining) else {
             count(&self.counters().refused_full, 1);
             return;
         };
-        let Ok(peer) = stream.peer_addr() else { return };
-        // Small acknowledgements must not wait for more to say; failing only costs latency.
-        let _ = stream.set_nodelay(true);
-        let interest = Interest::READABLE | Interest::WRITABLE;
+        let Some(peer) = stream.peer() else { return };
+        let counted = match self.enter(peer, listener) {
+            Ok(counted) => counted,
+            Err(fault) => {
+                return self.service.on_fault(&mut self.turn, TurnedAway { peer, listener, fault });
+            }
+        };
+        stream.hurry();
         let token = Token(id.to_bits() as usize);
-        if self.poll.registry().register(&mut stream, token, interest).is_err() {
-            return;
+        if stream.register(self.poll.registry(), token).is_err() {
+            return self.leave(listener, counted.as_deref());
         }
+        let accepted_ms = self.turn.now_ms;
+        let wrapped = self.wrap(listener, peer, accepted_ms);
+        let Ok(wrapped) = wrapped else {
+            return self.leave(listener, counted.as_deref());
+        };
         let outbound = S::Outbound::default();
-        let outlet = Arc::new(Outlet::new(id, stream.as_raw_fd(), self.turn.limits, outbound));
-        let accepted = Accepted { id, outlet: Arc::clone(&outlet), peer, listener };
-        let connection = self.service.on_open(&mut self.turn, accepted);
+        let mut outlet = Outlet::new(id, stream.as_raw_fd(), self.turn.limits, outbound);
+        if wrapped.is_some() {
+            outlet = outlet.wrapped();
+        }
+        let outlet = Arc::new(outlet);
+        let connection = if wrapped.is_some() {
+            let until_ms = accepted_ms + self.turn.limits.handshake_timeout_ms;
+            self.turn.deadlines.push((id, until_ms));
+            None
+        } else {
+            let outlet = Arc::clone(&outlet);
+            let accepted = Accepted { id, outlet, peer, listener, user: None, accepted_ms };
+            Some(self.service.on_open(&mut self.turn, accepted))
+        };
         let slot = Slot {
             stream,
             outlet,
-            connection: Some(connection),
+            opening: wrapped.is_some(),
+            connection,
+            wrapped: wrapped.map(Box::new),
+            counted,
             leftover: Vec::new(),
             readable: false,
             read_closed: false,
             paused: false,
             queued: false,
+            listener: listener as u16,
             deadline_ms: u64::MAX,
             scheduled_ms: u64::MAX,
         };
@@ -271,6 +319,56 @@ impl<S: Service> Shard<S> {
         self.note_connection_count();
         count(&self.counters().accepted, 1);
         self.apply_deadlines();
+    }
+
+    /// The layers of a newcomer; None where MQTT lies bare on the socket.
+    fn wrap(&self, listener: usize, peer: Peer, now_ms: u64) -> Result<Option<Wrapped>, Fault> {
+        let spec = &self.listeners[listener].wrapping;
+        if spec.is_bare() {
+            return Ok(None);
+        }
+        let tls = self.shared.contexts[listener].lock().clone();
+        Wrapped::new(&WrappingSpec { tls, ..spec.clone() }, peer, now_ms).map(Some)
+    }
+
+    /// Count a newcomer for its listener and its address, unless there is no room for it.
+    fn enter(&self, peer: Peer, listener: usize) -> Result<Option<Box<IpAddr>>, Fault> {
+        let spec = &self.listeners[listener];
+        if spec.wrapping.proxy.is_some()
+            && let Peer::Address(address) = peer
+            && !spec.proxies.iter().any(|proxy| proxy.contains(address.ip()))
+        {
+            return Err(Fault::ProxyUntrusted);
+        }
+        let count = &self.shared.per_listener[listener];
+        if count.fetch_add(1, Ordering::Relaxed) >= spec.connections_max {
+            count.fetch_sub(1, Ordering::Relaxed);
+            return Err(Fault::ListenerFull);
+        }
+        // Behind a proxy the address that counts is still to come.
+        if spec.wrapping.proxy.is_some() {
+            return Ok(None);
+        }
+        let counted = self.enter_address(peer).transpose();
+        if counted.is_err() {
+            count.fetch_sub(1, Ordering::Relaxed);
+        }
+        counted
+    }
+
+    /// Count a connection for its address; None where addresses are not counted.
+    pub(crate) fn enter_address(&self, peer: Peer) -> Option<Result<Box<IpAddr>, Fault>> {
+        let addresses = self.shared.addresses.as_ref()?;
+        let address = peer.counted_as()?;
+        let has_room = addresses.enter(address);
+        Some(if has_room { Ok(Box::new(address)) } else { Err(Fault::AddressFull) })
+    }
+
+    fn leave(&self, listener: usize, counted: Option<&IpAddr>) {
+        self.shared.per_listener[listener].fetch_sub(1, Ordering::Relaxed);
+        if let (Some(addresses), Some(&address)) = (&self.shared.addresses, counted) {
+            addresses.leave(address);
+        }
     }
 
     fn note_connection_count(&self) {
@@ -287,6 +385,7 @@ impl<S: Service> Shard<S> {
                 }
                 Envelope::Socket(stream, listener) => self.adopt(stream, listener),
                 Envelope::Close(id, cause) => self.turn.closing.push((id, cause)),
+                Envelope::Flush(id) => self.turn.wrapped.push(id),
                 Envelope::Drain => self.drain(),
                 Envelope::Stop => self.stopping = true,
             }
@@ -299,6 +398,11 @@ impl<S: Service> Shard<S> {
         self.draining = true;
         self.doors.clear();
         self.service.on_drain(&mut self.turn, &mut self.connections);
+        for id in self.connections.ids() {
+            if self.connections.slot_mut(id).is_some_and(|slot| slot.opening) {
+                self.turn.closing.push((id, CloseCause::Stopping));
+            }
+        }
     }
 
     fn serve_ready(&mut self) {
@@ -323,13 +427,19 @@ impl<S: Service> Shard<S> {
             if slot.paused || !slot.readable {
                 return;
             }
+            if slot.wrapped.is_some() {
+                if self.serve_wrapped(id) {
+                    continue;
+                }
+                return;
+            }
             match read_once(slot, &mut self.read_buffer) {
                 ReadOnce::Bytes { total, fresh } => {
                     count(
                         &self.shared.counters[usize::from(self.turn.shard)].bytes_received,
                         fresh as u64,
                     );
-                    self.hand_over(id, total);
+                    self.hand_over(id, Source::Read(total));
                 }
                 ReadOnce::Empty => return,
                 ReadOnce::End => return self.turn.closing.push((id, CloseCause::PeerClosed)),
@@ -345,17 +455,23 @@ impl<S: Service> Shard<S> {
         }
     }
 
-    /// Give the service what was read (`total` bytes, in the shared buffer or in `leftover`).
-    fn hand_over(&mut self, id: ConnectionId, total: usize) {
+    /// Give the service what has come: `leftover` if it holds anything, else what `source` says.
+    /// False when the connection is over.
+    pub(crate) fn hand_over(&mut self, id: ConnectionId, source: Source) -> bool {
         let Some(slot) = self.connections.slot_mut(id) else {
-            return;
+            return false;
         };
         let Some(connection) = slot.connection.as_mut() else {
             slot.leftover.clear(); // lingering: nobody listens any more
-            return;
+            return false;
         };
         let in_leftover = !slot.leftover.is_empty();
-        let bytes = if in_leftover { &slot.leftover[..] } else { &self.read_buffer[..total] };
+        let fresh = match source {
+            _ if in_leftover => &[],
+            Source::Read(total) => &self.read_buffer[..total],
+            Source::Plain => &self.plain[..],
+        };
+        let bytes = if in_leftover { &slot.leftover[..] } else { fresh };
         let Consumed { bytes: used, then } =
             self.service.on_bytes(&mut self.turn, connection, bytes);
         if in_leftover {
@@ -365,8 +481,9 @@ impl<S: Service> Shard<S> {
                 slot.leftover.drain(..used);
             }
         } else {
-            slot.leftover.extend_from_slice(&self.read_buffer[used..total]);
+            slot.leftover.extend_from_slice(&fresh[used..]);
         }
+        let goes_on = !matches!(then, Then::Close(_));
         match then {
             Then::Continue => {}
             Then::Pause => slot.paused = true,
@@ -376,6 +493,7 @@ impl<S: Service> Shard<S> {
             }
         }
         self.apply_deadlines();
+        goes_on
     }
 
     fn serve_resumed(&mut self) {
@@ -388,9 +506,8 @@ impl<S: Service> Shard<S> {
             }
             slot.paused = false;
             // Whole packets may wait in `leftover` although the kernel has nothing new.
-            let waiting = slot.leftover.len();
-            if waiting > 0 {
-                self.hand_over(id, waiting);
+            if !slot.leftover.is_empty() {
+                self.hand_over(id, Source::Read(0));
             }
             let Some(slot) = self.connections.slot_mut(id) else {
                 continue;
@@ -402,7 +519,7 @@ impl<S: Service> Shard<S> {
         }
     }
 
-    fn apply_deadlines(&mut self) {
+    pub(crate) fn apply_deadlines(&mut self) {
         for at in 0..self.turn.deadlines.len() {
             let (id, at_ms) = self.turn.deadlines[at];
             if let Some(slot) = self.connections.slot_mut(id) {
@@ -426,7 +543,12 @@ impl<S: Service> Shard<S> {
             if slot.deadline_ms <= self.turn.now_ms {
                 slot.deadline_ms = u64::MAX;
                 let Some(connection) = slot.connection.as_mut() else {
-                    self.cut(id); // it lingered long enough
+                    if slot.opening {
+                        let cause = CloseCause::Layer(Fault::HandshakeTimeout);
+                        self.turn.closing.push((id, cause));
+                    } else {
+                        self.cut(id); // it lingered long enough
+                    }
                     continue;
                 };
                 match self.service.on_deadline(&mut self.turn, connection) {
@@ -448,31 +570,59 @@ impl<S: Service> Shard<S> {
             let Some(slot) = self.connections.slot_mut(id) else {
                 continue;
             };
-            let Some(connection) = slot.connection.take() else {
+            let connection = slot.connection.take();
+            if connection.is_none() && !std::mem::take(&mut slot.opening) {
                 // Lingering, and now the peer has closed too.
                 self.cut(id);
                 continue;
-            };
-            let last_words = slot.outlet.flush(&mut self.turn.pool, self.turn.now_ms);
-            slot.outlet.close(&mut self.turn.pool);
-            let polite = matches!(cause, CloseCause::Service(_) | CloseCause::Stopping)
-                && matches!(last_words, Flushed::Empty(_))
-                && slot.stream.shutdown(Shutdown::Write).is_ok();
-            if polite {
-                // Closing with unread bytes sends a reset, which can overtake our last words.
-                slot.paused = false;
-                slot.leftover = Vec::new();
-                self.turn.deadlines.push((id, self.turn.now_ms + LINGER_MS));
-                if slot.readable && !slot.queued {
-                    slot.queued = true;
-                    self.ready.push(id);
-                }
-            } else {
-                self.cut(id);
             }
-            self.service.on_closed(&mut self.turn, connection, cause);
+            let never_was = slot.wrapped.as_ref().filter(|_| connection.is_none());
+            let turned_away = never_was.map(|wrapped| (wrapped.peer(), usize::from(slot.listener)));
+            self.part(id, cause);
+            match (connection, turned_away, cause) {
+                (Some(connection), ..) => {
+                    self.service.on_closed(&mut self.turn, connection, cause);
+                }
+                (None, Some((peer, listener)), CloseCause::Layer(fault)) => {
+                    self.service.on_fault(&mut self.turn, TurnedAway { peer, listener, fault });
+                }
+                // It went before it had said anything: nobody's business.
+                (None, ..) => {}
+            }
         }
         self.apply_deadlines();
+    }
+
+    /// Say the last words and let the socket go, politely where the peer may still listen.
+    fn part(&mut self, id: ConnectionId, cause: CloseCause) {
+        let last_words = self.say_last_words(id, cause);
+        let Some(slot) = self.connections.slot_mut(id) else {
+            return;
+        };
+        slot.outlet.close(&mut self.turn.pool);
+        let is_ours = !matches!(cause, CloseCause::PeerClosed | CloseCause::SocketError);
+        let polite = is_ours
+            && matches!(last_words, Flushed::Empty(_))
+            && slot.stream.shutdown(Shutdown::Write).is_ok();
+        if !polite {
+            return self.cut(id);
+        }
+        // Closing with unread bytes sends a reset, which can overtake our last words.
+        slot.paused = false;
+        slot.leftover = Vec::new();
+        self.turn.deadlines.push((id, self.turn.now_ms + LINGER_MS));
+        if slot.readable && !slot.queued {
+            slot.queued = true;
+            self.ready.push(id);
+        }
+    }
+
+    fn say_last_words(&mut self, id: ConnectionId, cause: CloseCause) -> Flushed {
+        match self.connections.slot_mut(id) {
+            Some(slot) if slot.wrapped.is_some() => self.say_wrapped_goodbye(id, cause),
+            Some(slot) => slot.outlet.flush(&mut self.turn.pool, self.turn.now_ms),
+            None => Flushed::Broken,
+        }
     }
 
     /// Let the socket go at once.
@@ -480,7 +630,8 @@ impl<S: Service> Shard<S> {
         if let Some(mut slot) = self.connections.remove(id) {
             slot.outlet.close(&mut self.turn.pool);
             // Dropping the descriptor deregisters it too; only the bookkeeping of mio can fail.
-            let _ = self.poll.registry().deregister(&mut slot.stream);
+            let _ = slot.stream.deregister(self.poll.registry());
+            self.leave(usize::from(slot.listener), slot.counted.as_deref());
             self.note_connection_count();
         }
     }
@@ -491,6 +642,9 @@ impl<S: Service> Shard<S> {
             self.turn.flush(&outlet);
         }
         self.turn.dirty = dirty;
+        for id in std::mem::take(&mut self.turn.wrapped) {
+            self.flush_wrapped(id);
+        }
         let sent = std::mem::take(&mut self.turn.bytes_sent);
         count(&self.counters().bytes_sent, sent);
     }
@@ -506,6 +660,15 @@ impl<S: Service> Shard<S> {
         self.turn.mailboxes.ring_posted();
         self.shared.drained.note(self.turn.shard);
     }
+}
+
+/// Where fresh bytes for the service lie.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source {
+    /// So many at the start of the shared read buffer.
+    Read(usize),
+    /// In the buffer of unwrapped bytes.
+    Plain,
 }
 
 enum ReadOnce {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use quantumqtt_reactor::{
     Accepted, Clock, CloseCause, ConnectionId, Connections, Consumed, Deadline, Limits,
-    ListenerSpec, Outlet, Reactor, ReactorSpec, Service, Then, Turn,
+    ListenerSpec, Outlet, Reactor, ReactorSpec, Service, Then, Turn, TurnedAway,
 };
 
 /// It ends a hang; it measures nothing, and a busy machine must not meet it.
@@ -181,6 +181,10 @@ impl Service for Echo {
         self.closed.closed.lock().unwrap().push((turn.shard(), cause));
     }
 
+    fn on_fault(&mut self, _: &mut Turn<Self>, turned_away: TurnedAway) {
+        panic!("a bare listener turns nobody away: {turned_away:?}");
+    }
+
     fn next_wake_ms(&self) -> Option<u64> {
         (!self.owed.is_empty()).then_some(0)
     }
@@ -192,14 +196,24 @@ struct World {
     rooms: Arc<AtomicUsize>,
 }
 
+fn limits(connections_max: usize) -> Limits {
+    Limits {
+        connections_max,
+        connections_per_address_max: None,
+        handshake_timeout_ms: 60_000,
+        out_bytes_soft: 1 << 20,
+        out_bytes_max: 1 << 24,
+    }
+}
+
 fn start(shards: u16, connections_max: usize, idle_ms: Option<u64>) -> World {
     let closed = Seen::default();
     let rooms = Arc::new(AtomicUsize::new(0));
     let all_rooms = Arc::clone(&rooms);
     let spec = ReactorSpec {
         shards,
-        listeners: vec![ListenerSpec { host: "127.0.0.1".to_owned(), port: 0 }],
-        limits: Limits { connections_max, out_bytes_soft: 1 << 20, out_bytes_max: 1 << 24 },
+        listeners: vec![ListenerSpec::tcp("127.0.0.1", 0)],
+        limits: limits(connections_max),
         clock: Clock::start(),
     };
     let seen = Arc::clone(&closed);
@@ -216,7 +230,7 @@ fn start(shards: u16, connections_max: usize, idle_ms: Option<u64>) -> World {
 
 impl World {
     fn address(&self) -> SocketAddr {
-        self.reactor.listeners()[0].address
+        self.reactor.listeners()[0].address().unwrap()
     }
 
     fn connect(&self) -> TcpStream {
@@ -437,11 +451,8 @@ fn taken_port_is_named() {
     let world = start(1, 10, None);
     let spec = ReactorSpec {
         shards: 1,
-        listeners: vec![ListenerSpec {
-            host: "127.0.0.1".to_owned(),
-            port: world.address().port(),
-        }],
-        limits: Limits { connections_max: 1, out_bytes_soft: 1, out_bytes_max: 1 },
+        listeners: vec![ListenerSpec::tcp("127.0.0.1", world.address().port())],
+        limits: limits(1),
         clock: Clock::start(),
     };
     let all_rooms = Arc::new(AtomicUsize::new(0));

@@ -100,6 +100,14 @@ def _counters(statistics: Statistics) -> Iterator[Metric]:
         ),
         "network_received_bytes": ("Bytes read.", statistics.bytes_received_total),
         "network_sent_bytes": ("Bytes written.", statistics.bytes_sent_total),
+        "tls_handshakes": (
+            "TLS handshakes completed, resumptions included.",
+            statistics.tls_handshakes_total,
+        ),
+        "tls_resumptions": (
+            "TLS handshakes that resumed an older session.",
+            statistics.tls_resumptions_total,
+        ),
         "entries_applied": ("Log entries applied.", statistics.entries_applied_total),
         "commands_applied": ("Commands applied.", statistics.commands_applied_total),
         "events_merged": (

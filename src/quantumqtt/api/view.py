@@ -84,6 +84,8 @@ def _counters(statistics: Statistics) -> Json:
         "publishes_sent_total": list(statistics.publishes_sent_total),
         "bytes_received_total": statistics.bytes_received_total,
         "bytes_sent_total": statistics.bytes_sent_total,
+        "tls_handshakes_total": statistics.tls_handshakes_total,
+        "tls_resumptions_total": statistics.tls_resumptions_total,
         "entries_applied_total": statistics.entries_applied_total,
         "commands_applied_total": statistics.commands_applied_total,
         "events_merged_total": statistics.events_merged_total,

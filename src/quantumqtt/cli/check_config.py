@@ -9,6 +9,7 @@ import typer
 from quantumqtt.cli.failures import ExitCode, report
 from quantumqtt.config import load_settings, read_mosquitto_conf, split_error
 from quantumqtt.errors import ConfigError
+from quantumqtt.node import load_contexts
 from quantumqtt.policy import Access
 
 
@@ -23,7 +24,7 @@ def check_config(
 ) -> None:
     """Check a configuration file; report every problem with line, key, value and remedy.
 
-    The users and rules it names are read, too. Only files are judged:
+    The users, rules and certificates it names are read, too. Only files are judged:
     flags and environment of a later start may still change the result.
     """
     notes: tuple[str, ...] = ()
@@ -34,6 +35,7 @@ def check_config(
         else:
             settings = load_settings(file=file, read_environment=False)
         Access.load(settings)
+        load_contexts(settings)
     except ConfigError as error:
         if json_wanted:
             print(_document(file, error, notes))

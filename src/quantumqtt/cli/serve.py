@@ -30,7 +30,7 @@ from quantumqtt.config import (
     suspicious_variables,
 )
 from quantumqtt.errors import ConfigError, QuantuMQTTError, TransportError
-from quantumqtt.node import Broker, NodeState, build_facts
+from quantumqtt.node import Broker, NodeState, build_facts, load_contexts
 from quantumqtt.operations import Banner, Door, configure_logs, set_log_level
 from quantumqtt.policy import Access
 
@@ -43,7 +43,7 @@ _UMASK_PRIVATE: Final = 0o077
 # Where `serve` keeps its log when nobody says; in the working directory, as `.gitignore` knows.
 _DATA_DEFAULT: Final = Path("data")
 # What SIGHUP takes over; every other key needs a restart.
-_RELOADED: Final = frozenset({"log", "password_file", "acl_file"})
+_RELOADED: Final = frozenset({"log", "password_file", "acl_file", "tls"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,23 @@ def serve(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="Where to serve MQTT, such as tcp://127.0.0.1:1883;"
-            " repeatable, port 0 takes a free one.",
+            help="Where to serve MQTT: tcp://127.0.0.1:1883, tls://…, ws://…/mqtt, wss://…/mqtt,"
+            " unix:///PATH; repeatable, port 0 takes a free one.",
         ),
+    ] = None,
+    cert: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The server's certificate and its chain, for TLS."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The private key of the certificate.")
+    ] = None,
+    cafile: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Authorities of client certificates.")
+    ] = None,
+    require_certificate: Annotated[
+        bool | None,
+        typer.Option("--require-certificate", help="Turn clients away that have no certificate."),
     ] = None,
     durability: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="strict, group or memory.")
@@ -138,8 +152,15 @@ def serve(
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
     log = {"level": log_level, "format": log_format}
+    tls: dict[str, object | None] = {
+        "certificate": cert,
+        "key": key,
+        "client_ca": cafile,
+        "require_client_certificate": require_certificate,
+    }
     asked: dict[str, object] = {
         "listen": listen or None,
+        "tls": {name: value for name, value in tls.items() if value is not None} or None,
         "durability": durability,
         "shards": shards,
         "data": data,
@@ -163,7 +184,9 @@ def serve(
 def check(invocation: Invocation) -> ExitCode:
     """Judge every source of settings, and the users and rules they name."""
     try:
-        Access.load(invocation.settings())
+        settings = invocation.settings()
+        Access.load(settings)
+        load_contexts(settings)
         for left_out in invocation.ignored():
             print(f"note: {left_out}")
     except QuantuMQTTError as error:
@@ -258,11 +281,8 @@ class _Service:
             )
             return
         set_log_level(settings.log.level)
-        changed = [
-            name
-            for name in Settings.model_fields
-            if name not in _RELOADED and getattr(settings, name) != getattr(self._settings, name)
-        ]
+        old, new = _settled_at_start(self._settings), _settled_at_start(settings)
+        changed = [name for name, value in new.items() if value != old[name]]
         access = self._broker.access
         _log.info(
             "configuration reloaded",
@@ -297,7 +317,8 @@ class _Service:
         """Tell people on standard error, programs on standard output."""
         settings = self._settings
         doors = [
-            Door(one.url, one.host, one.port, one.allow_anonymous) for one in self._broker.listeners
+            Door(one.url, one.host, one.port, one.allow_anonymous, one.scheme)
+            for one in self._broker.listeners
         ]
         if settings.log.format == "text":
             Banner(__version__, doors, settings.durability, admin_url).show(sys.stderr)
@@ -338,3 +359,12 @@ class _Service:
         _log.info("draining", extra={"deadline_ms": self._settings.limits.drain_timeout_ms})
         if not await self._broker.drain():
             _log.warning("some clients did not leave in time and were cut off")
+
+
+def _settled_at_start(settings: Settings) -> dict[str, object]:
+    """Gather what a running broker cannot take over; of listeners that is all but certificates."""
+    found: dict[str, object] = {
+        name: getattr(settings, name) for name in Settings.model_fields if name not in _RELOADED
+    }
+    found["listener"] = [one.without_certificates() for one in settings.listener]
+    return found

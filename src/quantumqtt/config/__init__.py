@@ -2,6 +2,7 @@
 
 from quantumqtt.config.limits import Limits
 from quantumqtt.config.listen import Address, parse_admin, parse_listen
+from quantumqtt.config.listeners import ListenerSettings, TlsSettings
 from quantumqtt.config.mosquitto import MosquittoLayer, read_mosquitto_conf
 from quantumqtt.config.problems import split_error
 from quantumqtt.config.settings import (
@@ -19,12 +20,14 @@ __all__ = [
     "Durability",
     "FlagLayer",
     "Limits",
+    "ListenerSettings",
     "LogFormat",
     "LogLevel",
     "LogSettings",
     "MosquittoLayer",
     "Profile",
     "Settings",
+    "TlsSettings",
     "load_settings",
     "parse_admin",
     "parse_listen",

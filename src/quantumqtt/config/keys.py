@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args, get_origin
 
 import annotated_types
@@ -10,14 +10,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from quantumqtt.config.listen import Address
+from quantumqtt.config.marks import DefaultText, Flag
 from quantumqtt.config.problems import KeyFacts
-from quantumqtt.config.settings import (
-    ENVIRONMENT_NESTING,
-    ENVIRONMENT_PREFIX,
-    DefaultText,
-    Flag,
-    Settings,
-)
+from quantumqtt.config.settings import ENVIRONMENT_NESTING, ENVIRONMENT_PREFIX, Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +25,13 @@ class Key:
     flag: str | None
     meaning: str
     facts: KeyFacts
+    is_in_row: bool = False
 
     @property
     def environment(self) -> str:
-        """The environment variable that sets this key."""
+        """The environment variable that sets this key; tables in a row share one."""
+        if self.is_in_row:
+            return ENVIRONMENT_PREFIX + self.name.partition(".")[0].upper()
         return ENVIRONMENT_PREFIX + self.name.replace(".", ENVIRONMENT_NESTING).upper()
 
 
@@ -51,10 +49,23 @@ def key_facts() -> dict[str, KeyFacts]:
 def _keys(model: type[BaseModel], *, prefix: str) -> Iterator[Key]:
     for name, field in model.model_fields.items():
         annotation = field.annotation
+        row = _row_model(annotation)
         if isinstance(annotation, type) and issubclass(annotation, BaseModel):
             yield from _keys(annotation, prefix=f"{prefix}{name}.")
+        elif row is not None:
+            yield _key(f"{prefix}{name}", field)
+            for key in _keys(row, prefix=f"{prefix}{name}."):
+                yield replace(key, is_in_row=True)
         else:
             yield _key(f"{prefix}{name}", field)
+
+
+def _row_model(annotation: object) -> type[BaseModel] | None:
+    """The model of each table, where a key is a row of tables."""
+    if get_origin(annotation) is not tuple:
+        return None
+    first = get_args(annotation)[0]
+    return first if isinstance(first, type) and issubclass(first, BaseModel) else None
 
 
 def _key(name: str, field: FieldInfo) -> Key:
@@ -67,7 +78,7 @@ def _key(name: str, field: FieldInfo) -> Key:
     return Key(
         name=name,
         kind=_kind(field, facts),
-        default=_default(field),
+        default=_default(field, facts),
         flag=flags[0] if flags else None,
         meaning=field.description or "",
         facts=facts,
@@ -101,19 +112,26 @@ def _kind(field: FieldInfo, facts: KeyFacts) -> str:
         return " \\| ".join(facts.choices)
     if facts.minimum is not None:
         return f"{facts.minimum} … {facts.maximum}"
+    if _row_model(field.annotation) is not None:
+        return "tables"
     if get_origin(field.annotation) is tuple:
         return "list of URLs" if Address in _item_types(field) else "list of names"
-    return "HOST:PORT \\| off" if Address in _members(field.annotation) else "path"
+    members = _members(field.annotation)
+    if Address in members:
+        return "HOST:PORT \\| off" if type(None) in members else "URL"
+    return "file mode" if int in members else "path"
 
 
 def _item_types(field: FieldInfo) -> set[object]:
     return _members(get_args(field.annotation)[0])
 
 
-def _default(field: FieldInfo) -> str:
+def _default(field: FieldInfo, facts: KeyFacts) -> str:
     for entry in field.metadata:
         if isinstance(entry, DefaultText):
             return entry.text
+    if field.is_required():
+        return "required"
     value: object = field.default
     match value:
         case None:
@@ -123,5 +141,7 @@ def _default(field: FieldInfo) -> str:
         case tuple():
             urls = [entry.url for entry in value if isinstance(entry, Address)]
             return f"`{urls[0]}`" if urls else "empty"
+        case int() if _kind(field, facts) == "file mode":
+            return f"`{value:04o}`"
         case _:
             return f"`{value}`"

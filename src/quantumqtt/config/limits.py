@@ -50,7 +50,8 @@ class Limits(BaseModel):
         default=10_000,
         ge=100,
         le=60_000,
-        description="Time a new connection has to send its whole CONNECT.",
+        description="Time a new connection has for its handshakes (PROXY, TLS, WebSocket) and its "
+        "whole CONNECT together.",
     )
     keep_alive_s_max: Count = Field(
         default=65_535,
@@ -112,6 +113,13 @@ class Limits(BaseModel):
         ge=1,
         le=4_194_304,
         description="Connections at a time; unset takes what the descriptor limit allows.",
+    )
+    connections_per_address_max: Count | None = Field(
+        default=None,
+        ge=1,
+        le=4_194_304,
+        description="Connections from one address (an IPv6 network of 64 bits) at a time; unset "
+        "leaves it to `connections_max`. Behind a PROXY header the client's address counts.",
     )
     event_queue_count_max: Count = Field(
         default=65_536,

@@ -1,8 +1,9 @@
 """Addresses: where MQTT is served and where the admin endpoint is served.
 
-A listen URL is `tcp://HOST[:PORT]`. HOST is an IPv4 address, an IPv6 address in brackets or a name;
-PORT 0 asks the kernel for a free one. Nothing here resolves names or opens sockets: whether a name
-exists is found out when the node starts.
+A listen URL is `tcp://HOST[:PORT]`, `tls://…`, `ws://HOST[:PORT]/PATH`, `wss://…` or
+`unix:///PATH`. HOST is an IPv4 address, an IPv6 address in brackets or a name; PORT 0 asks the
+kernel for a free one. Nothing here resolves names or opens sockets: whether a name exists is found
+out when the node starts.
 """
 
 import ipaddress
@@ -16,27 +17,39 @@ from quantumqtt.errors import ConfigError
 MQTT_PORT: Final = 1883
 ADMIN_OFF: Final = "off"
 
-SCHEMES: Final = ("tcp",)
+# Each with the port that is used when none is written.
+PORTS: Final = {"tcp": MQTT_PORT, "tls": 8883, "ws": 8083, "wss": 8084}
+SCHEMES: Final = (*PORTS, "unix")
 # Planned schemes get their own answer, so that nobody hunts for a typing mistake.
-SCHEMES_PLANNED: Final = ("tls", "ws", "wss", "quic")
+SCHEMES_PLANNED: Final = ("quic",)
+WEBSOCKET_PATH: Final = "/mqtt"
+# The kernel's own bound on the path of a socket, without the zero at its end.
+SOCKET_PATH_BYTES_MAX: Final = 107
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9]([A-Za-z0-9_-]{0,62}))*\.?")
 _NAME_CHARS_MAX: Final = 253
+_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One door: scheme, host and port, already checked."""
+    """One door: scheme, host and port, already checked.
+
+    A Unix socket has its path for a host and port 0.
+    """
 
     scheme: str
     host: str
     port: int
+    path: str = ""
 
     @property
     def url(self) -> str:
         """The address as a URL, IPv6 hosts in brackets."""
+        if self.scheme == "unix":
+            return f"unix://{self.host}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
 
     @property
     def is_loopback(self) -> bool:
@@ -44,7 +57,7 @@ class Address:
 
         A name other than `localhost` counts as reachable from outside: it may resolve to anything.
         """
-        if self.host.lower().rstrip(".") == "localhost":
+        if self.scheme == "unix" or self.host.lower().rstrip(".") == "localhost":
             return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
@@ -56,6 +69,16 @@ class Address:
         """Whether bytes on this door travel unencrypted."""
         return self.scheme in {"tcp", "ws", "http"}
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether TLS is spoken here."""
+        return self.scheme in {"tls", "wss"}
+
+    @property
+    def is_websocket(self) -> bool:
+        """Whether MQTT comes inside a WebSocket."""
+        return self.scheme in {"ws", "wss"}
+
 
 def parse_listen(text: str) -> Address:
     """Read a listen URL such as `tcp://127.0.0.1:1883` or `tcp://[::1]:0`.
@@ -66,15 +89,40 @@ def parse_listen(text: str) -> Address:
     scheme, separator, _rest = text.partition("://")
     if not separator:
         raise ConfigError("the scheme is missing", hint=f"write tcp://{text or '127.0.0.1:1883'}")
-    if scheme.lower() not in SCHEMES:
+    scheme = scheme.lower()
+    if scheme not in SCHEMES:
         raise _unknown_scheme(scheme)
     parts = _split(text)
-    if parts.path not in {"", "/"} or parts.query or parts.fragment:
+    if scheme == "unix":
+        return _socket_address(parts)
+    path = ""
+    if scheme in {"ws", "wss"}:
+        path = parts.path.rstrip("/") or WEBSOCKET_PATH
+        if not _PATH.fullmatch(path) or parts.query or parts.fragment:
+            raise ConfigError(
+                "the path of a WebSocket is letters, digits and / - . _ ~",
+                hint=f"write {scheme}://HOST:PORT{WEBSOCKET_PATH}",
+            )
+    elif parts.path not in {"", "/"} or parts.query or parts.fragment:
         raise ConfigError(
-            "a tcp address ends after the port", hint="remove everything after the port"
+            f"a {scheme} address ends after the port", hint="remove everything after the port"
         )
-    host, port = _host_and_port(parts, port_default=MQTT_PORT)
-    return Address(scheme=scheme.lower(), host=host, port=port)
+    host, port = _host_and_port(parts, port_default=PORTS[scheme])
+    return Address(scheme, host, port, path)
+
+
+def _socket_address(parts: SplitResult) -> Address:
+    if parts.netloc or not parts.path.startswith("/") or parts.query or parts.fragment:
+        raise ConfigError(
+            "the path of a Unix socket is absolute and ends the URL",
+            hint="write unix:///run/quantumqtt/mqtt.sock, with three slashes",
+        )
+    if parts.path.endswith("/") or len(parts.path.encode()) > SOCKET_PATH_BYTES_MAX:
+        raise ConfigError(
+            f"the path of a Unix socket is a file, of at most {SOCKET_PATH_BYTES_MAX} bytes",
+            hint="write unix:///run/quantumqtt/mqtt.sock",
+        )
+    return Address("unix", parts.path, 0)
 
 
 def parse_admin(text: str) -> Address | None:
@@ -155,7 +203,8 @@ def _check_host(host: str) -> None:
 
 
 def _unknown_scheme(scheme: str) -> ConfigError:
-    exist = " and ".join(f"{name}://" for name in SCHEMES)
+    *others, last = (f"{name}://" for name in SCHEMES)
+    exist = f"{', '.join(others)} or {last}"
     if scheme.lower() in SCHEMES_PLANNED:
         return ConfigError(
             f"{scheme}:// is not in this release yet", hint=f"use {exist}; it is what exists today"

@@ -33,6 +33,7 @@ _EXPIRY_MAX_S: Final = 7 * DAY_S
 _QUEUE_COUNT_MAX: Final = 1_000_000_000
 _QUEUE_BYTES_MAX: Final = 1_024 * GIB
 _WINDOW_MAX: Final = 1_024
+_CLIENTS_MAX: Final = 4_194_304
 
 # Options of a listener and the key of a listener table that means the same.
 _TLS: Final = {
@@ -41,10 +42,7 @@ _TLS: Final = {
     "cafile": "client_ca",
     "crlfile": "crl",
 }
-_TLS_SWITCHES: Final = {
-    "require_certificate": "require_client_certificate",
-    "use_identity_as_username": "use_identity_as_username",
-}
+_TLS_SWITCHES: Final = ("require_certificate", "use_identity_as_username")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +68,40 @@ class _Door:
     host: str
     port: str
     protocol: str = "mqtt"
+    is_named_by_certificate: bool = False
     extras: dict[str, object] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
 
-    def entry(self) -> object:
-        """Write it as an entry of `listen`."""
-        is_encrypted = "certificate" in self.extras
+    def say(self, key: str, value: object, option: Option) -> None:
+        """Remember a setting of its own, and where it was written."""
+        self.extras[key] = value
+        self.places[key] = option.place
+
+    def url(self) -> str:
+        """Write its place as a listen URL."""
         if self.host.startswith("/"):
-            url = f"unix://{self.host}"
-        else:
-            schemes = {"mqtt": ("tcp", "tls"), "websockets": ("ws", "wss")}
-            scheme = schemes[self.protocol][is_encrypted]
-            host = f"[{self.host}]" if ":" in self.host else self.host
-            path = "/mqtt" if self.protocol == "websockets" else ""
-            url = f"{scheme}://{host}:{self.port}{path}"
-        if not is_encrypted:
-            return url
-        # Mosquitto's cafile only says whom clients must be certified by when they must be.
+            return f"unix://{self.host}"
+        schemes = {"mqtt": ("tcp", "tls"), "websockets": ("ws", "wss")}
+        scheme = schemes[self.protocol]["certificate" in self.extras]
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        path = "/mqtt" if self.protocol == "websockets" else ""
+        return f"{scheme}://{host}:{self.port}{path}"
+
+    def table(self) -> dict[str, object]:
+        """Write it as a listener table; empty when its URL says everything."""
         extras = dict(self.extras)
+        if "certificate" not in extras:
+            # As at Mosquitto, the other files mean nothing without a certificate.
+            for key in (*_TLS.values(), "require_client_certificate", "tls_min_version"):
+                extras.pop(key, None)
+            return {"url": self.url(), **extras} if extras else {}
+        extras.setdefault("tls_min_version", "1.2")
+        extras["certificate_user"] = "cn" if self.is_named_by_certificate else "off"
+        # Mosquitto asks no client for a certificate unless it must have one.
         if not extras.get("require_client_certificate"):
             extras.pop("client_ca", None)
-        return {"url": url, **extras}
+            extras.pop("crl", None)
+        return {"url": self.url(), **extras}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +156,7 @@ class _Reader:
             self._add_default_door()
         has_doors = bool(self.doors)
         if has_doors:
-            self.values["listen"] = tuple(door.entry() for door in self.doors)
-            self.places["listen",] = self.doors[0].option.place
+            self._add_doors()
             self.values.setdefault("allow_anonymous", False)
         if self.is_persistent and self.location is not None:
             self.values["data"] = self.location.value
@@ -154,6 +165,20 @@ class _Reader:
         if self.problems:
             raise to_error(self.problems)
         return MosquittoLayer(self.values, self.places, tuple(self.ignored), self.file)
+
+    def _add_doors(self) -> None:
+        """Write the listeners: URLs as far as those say everything, tables for the others."""
+        bare = [door for door in self.doors if not door.table()]
+        tables = [door for door in self.doors if door.table()]
+        if bare:
+            self.values["listen"] = tuple(door.url() for door in bare)
+            self.places["listen",] = bare[0].option.place
+        if tables:
+            self.values["listener"] = tuple(door.table() for door in tables)
+        for number, door in enumerate(tables):
+            self.places["listener", str(number)] = door.option.place
+            for key, place in door.places.items():
+                self.places["listener", str(number), key] = place
 
     def _take(self, option: Option) -> None:
         word = option.word
@@ -179,7 +204,9 @@ class _Reader:
             if option.value in {"all", "debug"}:
                 self._set(option, ("log", "level"), "debug")
         else:
-            guess = nearest(word, [*_LIMITS, *_TLS, *IGNORED, *REFUSED, "listener", "acl_file"])
+            guess = nearest(
+                word, [*_LIMITS, *_TLS, *_TLS_SWITCHES, *IGNORED, *REFUSED, "listener", "acl_file"]
+            )
             remedy = f"did you mean {guess}?" if guess else "remove the line"
             self._problem(option, "unknown to Mosquitto and to us", remedy)
 
@@ -210,14 +237,16 @@ class _Reader:
     def _take_tls(self, option: Option) -> None:
         if not self.doors:
             raise ConfigError("stands before any listener", hint="write it below a listener line")
-        extras = self.doors[-1].extras
+        door = self.doors[-1]
         if option.word in _TLS:
-            extras[_TLS[option.word]] = _filled(option)
-        elif option.word in _TLS_SWITCHES:
-            extras[_TLS_SWITCHES[option.word]] = _switch(option)
-        elif option.value == "tlsv1.2":
-            extras["tls_min_version"] = "1.2"
-        elif option.value != "tlsv1.3":
+            door.say(_TLS[option.word], _filled(option), option)
+        elif option.word == "require_certificate":
+            door.say("require_client_certificate", _switch(option), option)
+        elif option.word == "use_identity_as_username":
+            door.is_named_by_certificate = _switch(option)
+        elif option.value in {"tlsv1.2", "tlsv1.3"}:
+            door.say("tls_min_version", option.value.removeprefix("tlsv"), option)
+        else:
             raise ConfigError("is too old to be spoken", hint="write tlsv1.3 or tlsv1.2")
 
     def _take_switch(self, option: Option) -> None:
@@ -236,6 +265,11 @@ class _Reader:
             self._set(option, ("durability",), "memory")
 
     def _take_limit(self, option: Option) -> None:
+        if option.word == "max_connections" and self.doors:
+            number = _number(option)
+            if number > 0:
+                self.doors[-1].say("connections_max", min(number, _CLIENTS_MAX), option)
+            return
         key, unlimited, ceiling = _LIMITS[option.word]
         number = _seconds(option) if key == "session_expiry_s_max" else _number(option)
         wanted = unlimited if number <= 0 else min(number, ceiling)
@@ -270,8 +304,8 @@ _LIMITS: Final[Mapping[str, tuple[str, int | None, int]]] = {
     "max_queued_bytes": ("offline_bytes_max", _QUEUE_BYTES_MAX, _QUEUE_BYTES_MAX),
     "max_keepalive": ("keep_alive_s_max", 65_535, 65_535),
     "max_topic_alias": ("topic_alias_max", 0, 65_535),
-    "global_max_clients": ("connections_max", None, 4_194_304),
-    "max_connections": ("connections_max", None, 4_194_304),
+    "global_max_clients": ("connections_max", None, _CLIENTS_MAX),
+    "max_connections": ("connections_max", None, _CLIENTS_MAX),
     "persistent_client_expiration": ("session_expiry_s_max", _EXPIRY_MAX_S, _EXPIRY_MAX_S),
 }
 

@@ -97,7 +97,7 @@ def problems_of(
     """Translate what the validator found into problems a person can repair."""
     problems: list[Problem] = []
     for details in error.errors(include_url=False):
-        path = tuple(str(part) for part in details["loc"] if not isinstance(part, int))
+        path = _without_numbers(str(part) for part in details["loc"])
         context = details.get("ctx", {})
         if details["type"] == "default_factory_not_called":
             continue  # it depends on a key that is a problem itself
@@ -111,7 +111,7 @@ def problems_of(
                 message=message,
                 remedy=remedy,
                 value=None if details["type"] == "extra_forbidden" else show(details["input"]),
-                origin=origin_of(path),
+                origin=_origin(details["loc"], origin_of),
             )
         )
     return problems
@@ -133,15 +133,32 @@ def show(value: object) -> str:
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[: VALUE_CHARS_MAX - 1]}…"
 
 
+def _without_numbers(path: Iterable[str]) -> KeyPath:
+    """Leave out which table of a row is meant: its line says that."""
+    return tuple(part for part in path if not part.isdigit())
+
+
+def _origin(path: Sequence[str | int], origin_of: Callable[[KeyPath], str | None]) -> str | None:
+    """Find where a key was written: in its own table of a row, else under its name alone."""
+    whole = tuple(str(part) for part in path)
+    for length in range(len(whole), 0, -1):
+        if found := origin_of(whole[:length]) or origin_of(_without_numbers(whole[:length])):
+            return found
+    return None
+
+
 def _relation_problems(
     parent: KeyPath, relations: Iterable[Relation], origin_of: Callable[[KeyPath], str | None]
 ) -> Iterator[Problem]:
     for relation in relations:
         paths = [(*parent, *key.split(".")) for key in relation.keys]
         # The reader can only change what was written somewhere; a default has no line.
-        origin = next((found for path in paths if (found := origin_of(path))), None)
+        origin = next((found for path in paths if (found := _origin(path, origin_of))), None)
         yield Problem(
-            key=".".join(paths[0]), message=relation.message, remedy=relation.remedy, origin=origin
+            key=".".join(_without_numbers(paths[0])),
+            message=relation.message,
+            remedy=relation.remedy,
+            origin=origin,
         )
 
 

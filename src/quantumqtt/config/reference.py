@@ -49,11 +49,28 @@ else than "none". Relations that must hold: `out_buffer_bytes_soft` ≤ `out_buf
 """
 
 
+_TLS: Final = """\
+For every `tls://` and `wss://` listener that names no certificate, key or authority itself.
+"""
+
+_LISTENER: Final = """\
+Each table is one listener; see the guide to [listeners](../guides/listeners.md). A table that names
+any certificate, key or authority uses nothing of `[tls]`. The environment variable holds all tables
+as a JSON array.
+"""
+
+
 def render() -> str:
     """Render the whole page."""
     keys = list(catalogue().values())
     sections = [
         ("Node", "", [key for key in keys if "." not in key.name]),
+        ("Table `[tls]`", _TLS, [key for key in keys if key.name.startswith("tls.")]),
+        (
+            "Tables `[[listener]]`",
+            _LISTENER,
+            [key for key in keys if key.name.startswith("listener.")],
+        ),
         ("Table `[log]`", "", [key for key in keys if key.name.startswith("log.")]),
         ("Table `[storage]`", _STORAGE, [key for key in keys if key.name.startswith("storage.")]),
         ("Table `[limits]`", _LIMITS, [key for key in keys if key.name.startswith("limits.")]),

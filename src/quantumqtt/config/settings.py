@@ -4,8 +4,9 @@ Nothing here reads the world: files, environment and flags are gathered by `sour
 So a `Broker` inside a test or a program is not changed by the shell that started it.
 """
 
+import json
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self
 
@@ -20,7 +21,17 @@ from quantumqtt.config.limits import (
     Count,
     Limits,
 )
-from quantumqtt.config.listen import Address, parse_admin, parse_listen
+from quantumqtt.config.listen import Address, parse_admin
+from quantumqtt.config.listeners import (
+    ListenerSettings,
+    TlsSettings,
+    comma_separated,
+    file_name,
+    listen_address,
+    lower_case,
+    tls_relations,
+)
+from quantumqtt.config.marks import DefaultText, Flag
 from quantumqtt.config.problems import Relation, refuse, refuse_relations
 from quantumqtt.errors import ConfigError
 
@@ -40,34 +51,9 @@ DeniedPublish = Literal["disconnect", "answer"]
 ClientIdRule = Literal["any", "user_name"]
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """The command-line flag that sets a key; stands in the field's annotation."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class DefaultText:
-    """How the reference shows a default that is worked out when the node starts."""
-
-    text: str
-
-
 def cpus_usable() -> int:
     """Count the CPUs this process may run on, which a container may have narrowed."""
     return min(SHARDS_MAX, max(1, len(os.sched_getaffinity(0))))
-
-
-def _listen_address(value: object) -> Address:
-    if isinstance(value, Address):
-        return value
-    if not isinstance(value, str):
-        raise refuse("is not a listen URL", 'write "tcp://127.0.0.1:1883"')
-    try:
-        return parse_listen(value)
-    except ConfigError as error:
-        raise refuse(str(error), error.hint or "") from error
 
 
 def _admin_address(value: object) -> Address | None:
@@ -81,27 +67,20 @@ def _admin_address(value: object) -> Address | None:
         raise refuse(str(error), error.hint or "") from error
 
 
-def _comma_separated(value: object) -> object:
-    # One string is one entry, or several with commas: an environment variable has no lists.
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return value
-
-
-def _file(value: object) -> object:
-    if isinstance(value, str) and (not value or "\0" in value):
-        raise refuse("is not a file name", "write a path, or remove the key")
-    return value
-
-
 def _directory(value: object) -> object:
     if isinstance(value, str) and (not value or "\0" in value):
         raise refuse("is not a directory name", "write a path, or remove the key")
     return value
 
 
-def _lower_case(value: object) -> object:
-    return value.lower() if isinstance(value, str) else value
+def _tables(value: object) -> object:
+    # An environment variable holds a JSON array of objects.
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise refuse("cannot be decoded", 'write [{"url": "tcp://127.0.0.1:1883"}]') from error
 
 
 def _durability_default(known: dict[str, object]) -> Durability:
@@ -142,7 +121,7 @@ class StorageSettings(BaseModel):
         description="A checkpoint is written when the log has grown by this much.",
     )
     key_file: Annotated[
-        Path | None, BeforeValidator(_file), DefaultText("`keys` in the data directory")
+        Path | None, BeforeValidator(file_name), DefaultText("`keys` in the data directory")
     ] = Field(
         default=None,
         description="The node's keys: the log is encrypted with them and unreadable without. Made "
@@ -155,11 +134,11 @@ class LogSettings(BaseModel):
 
     model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, extra="forbid")
 
-    level: Annotated[LogLevel, BeforeValidator(_lower_case), Flag("--log-level")] = Field(
+    level: Annotated[LogLevel, BeforeValidator(lower_case), Flag("--log-level")] = Field(
         default="info",
         description="Lowest level that is logged. Read again on SIGHUP.",
     )
-    format: Annotated[LogFormat, BeforeValidator(_lower_case), Flag("--log-format")] = Field(
+    format: Annotated[LogFormat, BeforeValidator(lower_case), Flag("--log-format")] = Field(
         default="text",
         description="`text` for people, `json` for machines: one object per line.",
     )
@@ -172,19 +151,29 @@ class Settings(BaseModel):
         frozen=True, extra="forbid", validate_default=True
     )
 
-    profile: Annotated[Profile, BeforeValidator(_lower_case), Flag("--profile")] = Field(
+    profile: Annotated[Profile, BeforeValidator(lower_case), Flag("--profile")] = Field(
         default="embedded",
         description="`embedded` lets a newcomer in on loopback; `production` refuses whatever is "
         "not encrypted.",
     )
     listen: Annotated[
-        tuple[Annotated[Address, PlainValidator(_listen_address)], ...],
-        BeforeValidator(_comma_separated),
+        tuple[Annotated[Address, PlainValidator(listen_address)], ...],
+        BeforeValidator(comma_separated),
         Flag("--listen"),
     ] = Field(
         default=(Address("tcp", "127.0.0.1", 1883),),
         max_length=LISTENERS_MAX,
-        description="Where MQTT is served: a list of URLs. Port 0 takes a free port.",
+        description="Where MQTT is served: a list of URLs (`tcp://`, `tls://`, `ws://…/mqtt`, "
+        "`wss://…/mqtt`, `unix:///PATH`). Port 0 takes a free port.",
+    )
+    listener: Annotated[tuple[ListenerSettings, ...], BeforeValidator(_tables)] = Field(
+        default=(),
+        max_length=LISTENERS_MAX,
+        description="Further listeners, each a table with settings of its own. With any, the "
+        "default of `listen` does not apply.",
+    )
+    tls: TlsSettings = Field(
+        default=TlsSettings(), description="Certificates of listeners that name none."
     )
     # Before `durability`, whose default depends on it.
     data: Annotated[
@@ -199,7 +188,7 @@ class Settings(BaseModel):
     )
     durability: Annotated[
         Durability,
-        BeforeValidator(_lower_case),
+        BeforeValidator(lower_case),
         Flag("--durability"),
         DefaultText("`strict` with a data directory, else `memory`"),
     ] = Field(
@@ -218,7 +207,7 @@ class Settings(BaseModel):
         default=Address("http", "127.0.0.1", 8080),
         description="Where metrics, health and the live page are served, or `off`.",
     )
-    admin_hosts: Annotated[tuple[str, ...], BeforeValidator(_comma_separated)] = Field(
+    admin_hosts: Annotated[tuple[str, ...], BeforeValidator(comma_separated)] = Field(
         default=(),
         max_length=64,
         description="Further host names browsers may use for the admin address; IP addresses and "
@@ -231,12 +220,14 @@ class Settings(BaseModel):
         description="Whether clients without credentials may connect; unset allows them on "
         "listeners bound to loopback.",
     )
-    password_file: Annotated[Path | None, BeforeValidator(_file), Flag("--password-file")] = Field(
-        default=None,
-        description="Users and their hashed passwords, as `quantumqtt passwd` or `mosquitto_passwd`"
-        " write them. Read again on SIGHUP.",
+    password_file: Annotated[Path | None, BeforeValidator(file_name), Flag("--password-file")] = (
+        Field(
+            default=None,
+            description="Users and their hashed passwords, as `quantumqtt passwd` or "
+            "`mosquitto_passwd` write them. Read again on SIGHUP.",
+        )
     )
-    acl_file: Annotated[Path | None, BeforeValidator(_file), Flag("--acl-file")] = Field(
+    acl_file: Annotated[Path | None, BeforeValidator(file_name), Flag("--acl-file")] = Field(
         default=None,
         description="Who may read and write which topics, in Mosquitto's form, or in TOML if the "
         "name ends in `.toml`. Without one everybody may everything. Read again on SIGHUP.",
@@ -246,12 +237,12 @@ class Settings(BaseModel):
         description="Whether passwords may come in on listeners that are neither encrypted nor "
         "bound to loopback.",
     )
-    denied_publish: Annotated[DeniedPublish, BeforeValidator(_lower_case)] = Field(
+    denied_publish: Annotated[DeniedPublish, BeforeValidator(lower_case)] = Field(
         default="disconnect",
         description="What follows when an MQTT 5 client was told that it may not publish there "
         "(QoS 1 and 2): `disconnect`, or `answer` alone. Others can only be disconnected.",
     )
-    client_id_rule: Annotated[ClientIdRule, BeforeValidator(_lower_case)] = Field(
+    client_id_rule: Annotated[ClientIdRule, BeforeValidator(lower_case)] = Field(
         default="any",
         description="Which client ids a user may take: `any`, or only their own `user_name`.",
     )
@@ -259,15 +250,37 @@ class Settings(BaseModel):
     storage: StorageSettings = Field(default=StorageSettings(), description="The log on disk.")
     limits: Limits = Field(default=Limits(), description="Bounds.")
 
-    def anonymous_allowed(self, address: Address) -> bool:
+    @property
+    def listeners(self) -> tuple[ListenerSettings, ...]:
+        """Every listener: the URLs of `listen` first, then the tables."""
+        only_tables = bool(self.listener) and "listen" not in self.model_fields_set
+        urls = () if only_tables else self.listen
+        return (*(ListenerSettings.of(address) for address in urls), *self.listener)
+
+    def tls_of(self, listener: ListenerSettings) -> TlsSettings | None:
+        """The certificates of a listener; None when it is not encrypted."""
+        if not listener.url.is_encrypted:
+            return None
+        return listener.own_tls() if listener.has_own_tls else self.tls
+
+    def anonymous_allowed(self, listener: Address | ListenerSettings) -> bool:
         """Decide whether a listener admits clients without credentials."""
+        if isinstance(listener, Address):
+            listener = ListenerSettings.of(listener)
+        if listener.allow_anonymous is not None:
+            return listener.allow_anonymous
         if self.allow_anonymous is None:
-            return address.is_loopback and self.profile != "production"
+            return listener.url.is_loopback and self.profile != "production"
         return self.allow_anonymous
 
-    def passwords_allowed(self, address: Address) -> bool:
+    def passwords_allowed(self, listener: Address | ListenerSettings) -> bool:
         """Decide whether a password may come in by a listener."""
-        return not address.is_plaintext or address.is_loopback or self.allow_plaintext_passwords
+        if isinstance(listener, Address):
+            listener = ListenerSettings.of(listener)
+        allowed = listener.allow_plaintext_passwords
+        if allowed is None:
+            allowed = self.allow_plaintext_passwords
+        return not listener.url.is_plaintext or listener.url.is_loopback or allowed
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -275,6 +288,7 @@ class Settings(BaseModel):
             *self._durability_relations(),
             *self._profile_relations(),
             *self._listen_relations(),
+            *self._listener_relations(),
             *self._password_relations(),
         ]
         if broken:
@@ -338,34 +352,74 @@ class Settings(BaseModel):
                     "remove the key, or use profile embedded",
                 )
             )
-        return broken + [
-            Relation(
-                ("listen", "profile"),
-                f"{address.url} is plaintext, which profile production refuses",
-                "listeners with TLS are not in this release yet; use profile embedded",
-            )
-            for address in self.listen
-            if address.is_plaintext
-        ]
+        for place, listener in self._places():
+            if listener.url.is_plaintext:
+                broken.append(
+                    Relation(
+                        (place, "profile"),
+                        f"{listener.url.url} is plaintext, which profile production refuses",
+                        "write tls://, wss:// or unix://, or use profile embedded",
+                    )
+                )
+            if listener.allow_anonymous:
+                broken.append(
+                    Relation(
+                        (f"{place}.allow_anonymous", "profile"),
+                        "profile production lets nobody in who did not prove who they are",
+                        "remove the key, or use profile embedded",
+                    )
+                )
+            tls = self.tls_of(listener)
+            if tls is not None and tls.min_version != "1.3":
+                broken.append(
+                    Relation(
+                        (f"{place}.tls_min_version", "tls.min_version", "profile"),
+                        "profile production speaks TLS 1.3 only",
+                        "remove the key, or use profile embedded",
+                    )
+                )
+        return broken
+
+    def _places(self) -> Iterator[tuple[str, ListenerSettings]]:
+        """Every listener with the path of what a person wrote for it."""
+        of_urls = len(self.listeners) - len(self.listener)
+        for number, listener in enumerate(self.listeners):
+            yield ("listen" if number < of_urls else f"listener.{number - of_urls}"), listener
+
+    def _listener_relations(self) -> Iterator[Relation]:
+        for place, listener in self._places():
+            yield from listener.broken_relations(place)
+            tls = self.tls_of(listener)
+            if tls is not None:
+                table = place if listener.has_own_tls else "tls"
+                yield from tls_relations(tls, listener.url.url, table, place)
+            largest = listener.packet_bytes_max
+            if largest is not None and largest > self.limits.packet_bytes_max:
+                yield Relation(
+                    (f"{place}.packet_bytes_max", "limits.packet_bytes_max"),
+                    f"{largest} is above limits.packet_bytes_max ({self.limits.packet_bytes_max})",
+                    f"choose at most {self.limits.packet_bytes_max}, or raise the limit",
+                )
 
     def _password_relations(self) -> list[Relation]:
         if self.password_file is None:
             return []
         return [
             Relation(
-                ("listen", "password_file"),
-                f"{address.url} would carry passwords that everybody on the way can read",
+                (place, "password_file"),
+                f"{listener.url.url} would carry passwords that everybody on the way can read",
                 "bind it to loopback, or accept that with allow_plaintext_passwords = true",
             )
-            for address in self.listen
-            if not self.passwords_allowed(address)
+            for place, listener in self._places()
+            if not self.passwords_allowed(listener)
         ]
 
     def _listen_relations(self) -> list[Relation]:
         # Not `min_length`: an entry that is refused would be reported as missing, too.
-        if not self.listen:
+        if not self.listeners:
             return [Relation(("listen",), "needs at least one entry", "add one, or remove the key")]
-        fixed = [address for address in self.listen if address.port != 0]
+        addresses = [listener.url for listener in self.listeners]
+        fixed = [one for one in addresses if one.port != 0 or one.scheme == "unix"]
         twice = sorted({address.url for address in fixed if fixed.count(address) > 1})
         return [
             Relation(("listen",), f"{url} is listed twice", "remove one of them") for url in twice

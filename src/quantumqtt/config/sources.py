@@ -256,9 +256,12 @@ def _merge(weaker: Table, stronger: Mapping[str, object]) -> Table:
 def _holds(values: Mapping[str, object], path: KeyPath) -> bool:
     here: object = values
     for part in path:
-        if not isinstance(here, Mapping) or part not in here:
+        if isinstance(here, (list, tuple)) and part.isdigit() and int(part) < len(here):
+            here = here[int(part)]
+        elif isinstance(here, Mapping) and part in here:
+            here = here[part]
+        else:
             return False
-        here = here[part]
     return True
 
 
@@ -285,9 +288,13 @@ def _key_lines(text: str) -> Iterator[tuple[KeyPath, int]]:
     the real parser, and a look-alike inside a multi-line string can only move the pointer.
     """
     table: KeyPath = ()
+    rows: dict[KeyPath, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if header := _HEADER.match(line):
             table = _key_parts(header.group(1))
+            if line.lstrip().startswith("[["):
+                rows[table] = rows.get(table, -1) + 1
+                table = (*table, str(rows[table]))
             yield table, number
         elif assignment := _ASSIGNMENT.match(line):
             yield (*table, *_key_parts(assignment.group(1))), number

@@ -16,6 +16,7 @@ from quantumqtt.config import Address, FlagLayer, Settings, settings_from
 from quantumqtt.errors import ConfigError, TransportError
 from quantumqtt.node.addresses import plan_listeners
 from quantumqtt.node.admissions import AdmissionDesk
+from quantumqtt.node.certificates import load_contexts
 from quantumqtt.node.data_directory import DataDirectory
 from quantumqtt.node.descriptors import plan_connections, raise_descriptor_limit
 from quantumqtt.node.events import (
@@ -49,17 +50,22 @@ EXIT_DRAIN_MS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listener as it is bound: port 0 has become a real port."""
+    """A listener as it is bound: port 0 has become a real port.
+
+    The host of a Unix socket is its path.
+    """
 
     name: str
     host: str
     port: int
     allow_anonymous: bool
+    scheme: str = "tcp"
+    path: str = ""
 
     @property
     def url(self) -> str:
         """What a person writes to reach it."""
-        return Address("tcp", self.host, self.port).url
+        return Address(self.scheme, self.host, self.port, self.path).url
 
 
 class Broker:
@@ -79,6 +85,8 @@ class Broker:
         settings: Settings | None = None,
         *,
         listen: Sequence[str] | None = None,
+        listener: Sequence[Mapping[str, object]] | None = None,
+        tls: Mapping[str, object] | None = None,
         shards: int | None = None,
         data: str | PathLike[str] | None = None,
         durability: str | None = None,
@@ -100,6 +108,8 @@ class Broker:
         """
         asked: dict[str, object] = {
             "listen": None if listen is None else tuple(listen),
+            "listener": None if listener is None else tuple(dict(one) for one in listener),
+            "tls": None if tls is None else dict(tls),
             "shards": shards,
             "data": data,
             "durability": durability,
@@ -280,7 +290,14 @@ class Broker:
         bound = await _in_thread(node.start)
         by_name = {listener.name: listener for listener in listeners}
         self._listeners = tuple(
-            Listener(one.name, one.host, one.port, by_name[one.name].allow_anonymous)
+            Listener(
+                one.name,
+                one.host,
+                one.port,
+                by_name[one.name].allow_anonymous,
+                by_name[one.name].scheme,
+                by_name[one.name].path,
+            )
             for one in bound
         )
         self._start_desks(node)
@@ -315,7 +332,9 @@ class Broker:
         return self._access
 
     async def reload_access(self, settings: Settings | None = None) -> None:
-        """Read users and rules again; live clients follow at once, allowed ones stay connected.
+        """Read users, rules and certificates again; live clients follow at once.
+
+        Allowed ones stay connected; new certificates are for new connections.
 
         `settings` may name other files than those the broker started with. When a file is broken
         nothing changes. Cancelling may leave the new state in force, never half of it.
@@ -331,6 +350,7 @@ class Broker:
                 hint="restart the broker",
             )
         access = await _in_thread(lambda: Access.load(settings))
+        contexts = await _in_thread(lambda: load_contexts(self._with_listeners_kept(settings)))
         node = self._node
         if node is None:
             raise TransportError(
@@ -343,6 +363,14 @@ class Broker:
         revoked = self._access.revoked_by(access)
         self._access = access
         node.set_policy(access.table, revoked_users=revoked)
+        for number, context in enumerate(contexts):
+            if context is not None:
+                node.set_tls(number, context)
+
+    def _with_listeners_kept(self, settings: Settings) -> Settings:
+        """Take new certificates where the listeners are still the same, else only new files."""
+        old, new = self.settings.listeners, settings.listeners
+        return settings if [one.url for one in old] == [one.url for one in new] else self.settings
 
     def _on_batch(self, batch: Sequence[NativeEvent]) -> None:
         """Hand one batch to everybody concerned, those that clients wait for first."""

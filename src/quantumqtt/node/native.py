@@ -199,6 +199,14 @@ class Statistics(Protocol):
         """Bytes that went out."""
 
     @property
+    def tls_handshakes_total(self) -> int:
+        """TLS handshakes completed, resumptions included."""
+
+    @property
+    def tls_resumptions_total(self) -> int:
+        """TLS handshakes that resumed an older session."""
+
+    @property
     def entries_applied_total(self) -> int:
         """Log entries applied."""
 
@@ -251,6 +259,9 @@ class NativeNode(Protocol):
     def set_policy(self, rules: _core.RuleTable | None, *, revoked_users: Sequence[str]) -> None:
         """Replace the rules, end clients of revoked users, forget remembered credentials."""
 
+    def set_tls(self, listener: int, context: _core.TlsContext) -> None:
+        """Show and demand something else at a listener, by position; connections stay."""
+
     def statistics(self) -> Statistics:
         """Take a snapshot of the counters."""
 
@@ -263,13 +274,22 @@ class NativeNode(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ListenerPlan:
-    """One listener with its host resolved to an address."""
+    """One listener with its host resolved to an address; a Unix socket's host is its path."""
 
     name: str
     host: str
     port: int
     allow_anonymous: bool
     allow_passwords: bool = True
+    scheme: str = "tcp"
+    path: str = ""
+    socket_mode: int | None = None
+    tls: _core.TlsContext | None = None
+    origins: tuple[str, ...] = ()
+    proxy_protocol: str | None = None
+    proxies: tuple[str, ...] = ()
+    connections_max: int | None = None
+    packet_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +335,14 @@ def open_native_node(plan: NodePlan) -> NativeNode:
             port=listener.port,
             allow_anonymous=listener.allow_anonymous,
             allow_passwords=listener.allow_passwords,
+            socket_mode=listener.socket_mode,
+            tls=listener.tls,
+            websocket_path=listener.path or None,
+            origins=listener.origins,
+            proxy_protocol=listener.proxy_protocol,
+            proxies=listener.proxies,
+            connections_max=listener.connections_max,
+            packet_bytes_max=listener.packet_bytes_max or plan.limits.packet_bytes_max,
         )
         for listener in plan.listeners
     ]
@@ -380,6 +408,7 @@ def _native_limits(limits: Limits, *, connections_max: int) -> _core.NodeLimits:
         out_buffer_bytes_soft=limits.out_buffer_bytes_soft,
         out_buffer_bytes_max=limits.out_buffer_bytes_max,
         connections_max=connections_max,
+        connections_per_address_max=limits.connections_per_address_max,
         event_queue_count_max=limits.event_queue_count_max,
         admission_timeout_ms=limits.admission_timeout_ms,
         log_pending_bytes_max=limits.log_pending_bytes_max,

@@ -23,6 +23,21 @@ class Door:
     host: str
     port: int
     allow_anonymous: bool
+    scheme: str = "tcp"
+
+    @property
+    def reached_by(self) -> str | None:
+        """The options by which Mosquitto's programs reach it; None where those cannot."""
+        host = _WILDCARD_HOSTS.get(self.host, self.host)
+        match self.scheme:
+            case "tcp":
+                return f"-h {host} -p {self.port}"
+            case "tls":
+                return f"-h {host} -p {self.port} --cafile CA.pem"
+            case "unix":
+                return f"--unix {self.host}"
+            case _:
+                return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +67,12 @@ class Banner:
         print(title, *lines, sep="\n", file=stream, flush=True)
 
     def _things_to_try(self) -> Iterable[tuple[str, str]]:
-        door = next((door for door in self.doors if door.allow_anonymous), None)
-        if door is not None:
-            host = _WILDCARD_HOSTS.get(door.host, door.host)
-            where = f"-h {host} -p {door.port}"
+        open_doors = [door for door in self.doors if door.allow_anonymous]
+        where = next((door.reached_by for door in open_doors if door.reached_by), None)
+        if where is not None:
             yield "listen", f"mosquitto_sub {where} -t 'demo/#' -v"
             yield "say something", f"mosquitto_pub {where} -t demo/hello -q 1 -m 'hello'"
-        else:
+        elif not open_doors:
             yield "let clients in without credentials", "quantumqtt serve --allow-anonymous"
         if self.admin_url is not None:
             yield "watch it live", f"xdg-open {self.admin_url}/"

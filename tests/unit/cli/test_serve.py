@@ -262,7 +262,8 @@ def test_every_mistake_of_flags_and_environment_is_told_at_once() -> None:
     [
         (["--durability", "sure"], "is not one of the choices", "memory"),
         (["--profile", "production"], "is plaintext", "embedded"),
-        (["--listen", "tls://127.0.0.1:8883"], "not in this release", "tcp://"),
+        (["--listen", "tls://127.0.0.1:8883"], "needs a certificate", "--cert FILE --key FILE"),
+        (["--listen", "quic://127.0.0.1:14567"], "not in this release", "tls://"),
         (["--listen", "tcp://192.0.2.1:1883"], "192.0.2.1:1883", "address"),
         (["--config", "/nowhere/broker.toml"], "cannot be read", "check the path"),
         # Nobody may write there, root included.

@@ -14,6 +14,8 @@ BEYOND_EVERY_INTEGER = 2**64
 
 def settings_table(key: str, value: object) -> dict[str, object]:
     table, _, name = key.rpartition(".")
+    if table == "listener":
+        return {table: ({"url": "tcp://127.0.0.1:0", name: value},)}
     return {table: {name: value}} if table else {name: value}
 
 

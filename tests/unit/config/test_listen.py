@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantumqtt.config.listen import Address, parse_admin, parse_listen
+from quantumqtt.config.listen import SCHEMES, Address, parse_admin, parse_listen
 from quantumqtt.errors import ConfigError
 
 
@@ -25,12 +25,36 @@ def test_listen_url_is_understood(text: str, host: str, port: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("tls://127.0.0.1", Address("tls", "127.0.0.1", 8883)),
+        ("ws://[::1]:0", Address("ws", "::1", 0, "/mqtt")),
+        ("ws://localhost/", Address("ws", "localhost", 8083, "/mqtt")),
+        ("wss://broker.example/a/b-1/", Address("wss", "broker.example", 8084, "/a/b-1")),
+        ("unix:///run/mqtt.sock", Address("unix", "/run/mqtt.sock", 0)),
+    ],
+)
+def test_every_kind_of_listener_has_a_url(text: str, expected: Address) -> None:
+    address = parse_listen(text)
+    assert address == expected
+    assert parse_listen(address.url) == address
+    assert address.is_encrypted is (address.scheme in {"tls", "wss"})
+    assert address.is_plaintext is (address.scheme == "ws")
+
+
+@pytest.mark.parametrize(
     ("text", "complaint", "remedy"),
     [
         ("127.0.0.1:1883", "scheme is missing", "tcp://127.0.0.1:1883"),
         ("", "scheme is missing", "tcp://127.0.0.1:1883"),
-        ("tls://127.0.0.1:8883", "not in this release", "tcp://"),
-        ("wss://127.0.0.1:8084", "not in this release", "tcp://"),
+        ("quic://127.0.0.1:14567", "not in this release", "tls://"),
+        ("tls://127.0.0.1:8883/x", "a tls address ends after the port", "after the port"),
+        ("ws://127.0.0.1:8083/a b", "spaces", "tcp://"),
+        ("ws://127.0.0.1:8083//x", "the path of a WebSocket", "/mqtt"),
+        ("ws://127.0.0.1:8083/mqtt?x=1", "the path of a WebSocket", "/mqtt"),
+        ("unix://run/x.sock", "absolute", "three slashes"),
+        ("unix:///run/", "is a file", "mqtt.sock"),
+        (f"unix:///{'x' * 107}", "of at most 107 bytes", "mqtt.sock"),
         ("mqtt://127.0.0.1", "what clients write", "tcp://"),
         ("http://127.0.0.1:80", "unknown scheme 'http'", "tcp://"),
         ("tcp://:1883", "host is missing", "0.0.0.0"),
@@ -56,10 +80,10 @@ def test_listen_url_is_refused_with_a_remedy(text: str, complaint: str, remedy: 
     assert remedy in caught.value.hint
 
 
-@given(st.text())
-def test_any_text_is_an_address_or_a_config_error(text: str) -> None:
+@given(st.sampled_from(SCHEMES), st.text())
+def test_any_text_is_an_address_or_a_config_error(scheme: str, text: str) -> None:
     try:
-        address = parse_listen(f"tcp://{text}")
+        address = parse_listen(f"{scheme}://{text}")
     except ConfigError:
         return
     assert 0 <= address.port <= 65_535

@@ -138,17 +138,47 @@ def test_problem_found_later_still_names_its_line(tmp_path: Path) -> None:
 
 def test_encrypted_listener_becomes_a_table(tmp_path: Path) -> None:
     text = "listener 8883\ncafile ca\ncertfile crt\nkeyfile key\nrequire_certificate true\n"
-    found = read_mosquitto_conf(conf(tmp_path, text + "listener 9001\nprotocol websockets\n"))
-    assert found.values["listen"] == (
-        {
-            "url": "tls://0.0.0.0:8883",
-            "client_ca": "ca",
-            "certificate": "crt",
-            "key": "key",
-            "require_client_certificate": True,
-        },
+    file = conf(tmp_path, text + "listener 9001\nprotocol websockets\nmax_connections 10\n")
+    found = read_mosquitto_conf(file)
+    first = {
+        "url": "tls://0.0.0.0:8883",
+        "client_ca": "ca",
+        "certificate": "crt",
+        "key": "key",
+        "require_client_certificate": True,
+        "tls_min_version": "1.2",
+        "certificate_user": "off",
+    }
+    second = {"url": "ws://0.0.0.0:9001/mqtt", "connections_max": 10}
+    assert found.values["listener"] == (first, second)
+    assert "listen" not in found.values
+    assert found.origin_of(("listener", "0", "key")) == f"{file}:4"
+    both = load_settings(mosquitto_conf=file, read_environment=False)
+    assert [one.url.url for one in both.listeners] == [
+        "tls://0.0.0.0:8883",
         "ws://0.0.0.0:9001/mqtt",
+    ]
+    assert not both.anonymous_allowed(both.listeners[0])
+
+
+def test_tls_options_mean_what_they_mean_at_mosquitto(tmp_path: Path) -> None:
+    certificates = "certfile crt\nkeyfile key\ncafile ca\ncrlfile crl\n"
+    text = (
+        f"listener 1\n{certificates}require_certificate true\nuse_identity_as_username true\n"
+        f"tls_version tlsv1.3\nlistener 2\n{certificates}listener 3\ncafile ca\n"
+        "listener 0 /run/mqtt.sock\nlistener 4 ::1\nprotocol websockets\ncertfile c\nkeyfile k\n"
     )
+    found = load_settings(mosquitto_conf=conf(tmp_path, text), read_environment=False)
+    by_url = {one.url.url: found.tls_of(one) for one in found.listeners}
+    strict, asking_nobody = by_url["tls://0.0.0.0:1"], by_url["tls://0.0.0.0:2"]
+    assert strict is not None
+    assert (strict.certificate_user, strict.min_version) == ("cn", "1.3")
+    assert (strict.client_ca, strict.crl) == (Path("ca"), Path("crl"))
+    assert asking_nobody is not None
+    assert (asking_nobody.client_ca, asking_nobody.crl) == (None, None)
+    assert by_url["tcp://0.0.0.0:3"] is None, "without a certificate it is not encrypted"
+    assert by_url["unix:///run/mqtt.sock"] is None
+    assert by_url["wss://[::1]:4/mqtt"] is not None
 
 
 def test_no_word_is_both_ignored_and_refused() -> None:

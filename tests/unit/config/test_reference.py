@@ -4,6 +4,7 @@ from pathlib import Path
 
 from quantumqtt.config.keys import catalogue
 from quantumqtt.config.limits import Limits
+from quantumqtt.config.listeners import ListenerSettings, TlsSettings
 from quantumqtt.config.reference import render
 from quantumqtt.config.settings import Settings
 
@@ -18,8 +19,11 @@ def test_page_is_what_the_models_say() -> None:
 
 def test_every_key_is_on_the_page_with_its_variable_and_meaning() -> None:
     page = render()
-    names = {name for name in Settings.model_fields if name not in {"log", "limits", "storage"}}
+    tables = {"log", "limits", "storage", "tls"}
+    names = {name for name in Settings.model_fields if name not in tables}
     names |= {f"limits.{name}" for name in Limits.model_fields}
+    names |= {f"tls.{name}" for name in TlsSettings.model_fields}
+    names |= {f"listener.{name}" for name in ListenerSettings.model_fields}
     assert names <= catalogue().keys()
     for key in catalogue().values():
         assert f"| `{key.name}` |" in page

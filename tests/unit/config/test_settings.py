@@ -76,7 +76,7 @@ def test_no_listener_is_refused() -> None:
 
 
 def test_a_listener_that_is_refused_is_told_once() -> None:
-    ((text, _),) = refused(listen=["tls://127.0.0.1:8883"])
+    ((text, _),) = refused(listen=["quic://127.0.0.1:14567"])
     assert "not in this release" in text
 
 

@@ -125,10 +125,12 @@ def test_the_line_is_found_however_the_key_is_written(
 
 
 def test_a_list_over_several_lines_points_to_its_key(write_file: WriteFile) -> None:
-    file = write_file('shards = 1\nlisten = [\n  "tcp://127.0.0.1:1",\n  "tls://127.0.0.1:2",\n]\n')
+    file = write_file(
+        'shards = 1\nlisten = [\n  "tcp://127.0.0.1:1",\n  "quic://127.0.0.1:2",\n]\n'
+    )
     ((text, remedy),) = problems_in(file)
-    assert text == f'{file}:2: listen = "tls://127.0.0.1:2": tls:// is not in this release yet'
-    assert remedy == "use tcp://; it is what exists today"
+    assert text == f'{file}:2: listen = "quic://127.0.0.1:2": quic:// is not in this release yet'
+    assert remedy == "use tcp://, tls://, ws://, wss:// or unix://; it is what exists today"
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,8 @@ def broker_with(key: Key, value: int, data: Path) -> Broker:
         limits = {"packet_bytes_max": 1024, "offline_bytes_max": 1024}
         asked = {"data": str(data), "storage": {name: value}, "limits": limits}
         return Broker(settings_from([FlagLayer({**asked, "listen": listen, "shards": 1})]))
+    if table == "listener":
+        return Broker(listener=[{"url": listen[0], name: value}], shards=1)
     assert key.name == "shards"
     return Broker(listen=listen, shards=value)
 

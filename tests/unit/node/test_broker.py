@@ -72,7 +72,12 @@ def test_without_a_wish_connections_follow_the_descriptor_limit() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ({"listen": ["tls://127.0.0.1:1"]}, "argument: listen = .*not in this release"),
+        ({"listen": ["quic://127.0.0.1:1"]}, "argument: listen = .*not in this release"),
+        ({"listen": ["tls://127.0.0.1:1"]}, "argument: tls.certificate: .*needs a certificate"),
+        (
+            {"listener": [{"url": "tcp://127.0.0.1:1", "crl": "x"}]},
+            "argument: listener.crl: .*is not encrypted",
+        ),
         ({"shards": 0}, "argument: shards = 0: must be at least 1"),
         ({"limits": {"receive_max": 1}}, "argument: limits.receive_max: unknown key"),
         ({"settings": Settings(), "shards": 1}, "settings and shards are both given"),

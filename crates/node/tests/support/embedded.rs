@@ -9,13 +9,7 @@ pub(crate) fn config(shards: u16) -> NodeConfig {
         tenant: "default".to_owned(),
         partitions: 1,
         shards,
-        listeners: vec![ListenerConfig {
-            name: "tcp".to_owned(),
-            host: "127.0.0.1".to_owned(),
-            port: 0,
-            allow_anonymous: true,
-            allow_passwords: true,
-        }],
+        listeners: vec![ListenerConfig::open_tcp("127.0.0.1")],
         limits: NodeLimits {
             packet_bytes_max: 1 << 20,
             connect_timeout_ms: 10_000,
@@ -29,6 +23,7 @@ pub(crate) fn config(shards: u16) -> NodeConfig {
             out_buffer_bytes_soft: 1 << 20,
             out_buffer_bytes_max: 16 << 20,
             connections_max: 100_000,
+            connections_per_address_max: None,
             event_queue_count_max: 8192,
             admission_timeout_ms: 5_000,
             log_pending_bytes_max: 64 << 20,
