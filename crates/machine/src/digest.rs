@@ -193,6 +193,11 @@ impl Walk {
         for id in &delivery.subscription_ids {
             self.number(u64::from(*id));
         }
+        self.flag(delivery.share.is_some());
+        if let Some(share) = &delivery.share {
+            self.text(&share.filter);
+            self.flag(share.retain);
+        }
     }
 
     fn message(&mut self, message: &Message) {

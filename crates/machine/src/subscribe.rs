@@ -23,10 +23,12 @@ use crate::machine::Machine;
 use crate::session::{Offered, SessionKey, Turn};
 
 /// What the trie says about a subscriber.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) options: SubscriptionOptions,
     pub(crate) subscription_id: Option<u32>,
+    /// The whole filter of a member of a share group.
+    pub(crate) shared: Option<Arc<str>>,
 }
 
 impl Machine {
@@ -93,8 +95,11 @@ impl Machine {
             Ok(stored.insert(name, subscription.clone()).is_none())
         });
         let is_new = add.unwrap_or(Err(ReasonCode::UNSPECIFIED_ERROR))?;
-        let granted =
-            Granted { options: asked.options, subscription_id: subscription.subscription_id };
+        let granted = Granted {
+            options: asked.options,
+            subscription_id: subscription.subscription_id,
+            shared: filter.share.map(|_| subscription.filter.clone()),
+        };
         self.subscriptions.insert(&filter, key, granted);
         Ok(is_new)
     }

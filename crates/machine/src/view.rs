@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::command::Origin;
 use crate::effect::Subscription;
 use crate::machine::Machine;
-use crate::session::Session;
+use crate::session::{Session, is_guest};
 use crate::window::Stage;
 
 /// Where an exchange with a subscriber stands.
@@ -93,9 +93,10 @@ impl Machine {
         self.sessions.key_of(client_id).and_then(|key| self.sessions.get(key)).map(view_of)
     }
 
-    /// The ids of all clients with a stored session, in order.
+    /// The ids of all clients with a stored session, in order; guests are none of their own.
     pub fn client_ids(&self) -> impl Iterator<Item = &str> {
-        self.sessions.by_client_id().map(|session| &*session.client_id)
+        let ids = self.sessions.by_client_id().map(|session| &*session.client_id);
+        ids.filter(|client_id| !is_guest(client_id))
     }
 }
 
