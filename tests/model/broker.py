@@ -209,6 +209,8 @@ class Broker:
 
     def _end(self, session: Session, reason: EndReason) -> None:
         """The session is no more; a will it still holds goes out now [MQTT-3.1.2-8]."""
+        if self.sessions.get(session.client_id) is not session:
+            return  # handing on what another left was too much for it, and that was its end
         self._fire_will(session)
         for text in session.subscriptions:
             self._leave_group(session, text)
@@ -234,9 +236,7 @@ class Broker:
         for delivery in (*begun, *ended.waiting):
             message, share = delivery.message, delivery.share
             if share in self.groups and not message.is_expired(self.now_ms):
-                full = self._offer_to_group(
-                    share, message, is_retained=delivery.retain_published
-                )
+                full = self._offer_to_group(share, message, is_retained=delivery.retain_published)
                 overflowing += [full] if full and full not in overflowing else []
         for session in overflowing:
             self._end(session, "overflowed")
@@ -406,9 +406,7 @@ class Broker:
         for session in overflowing:
             self._end(session, "overflowed")
 
-    def _offer_to_group(
-        self, text: str, message: Message, *, is_retained: bool
-    ) -> Session | None:
+    def _offer_to_group(self, text: str, message: Message, *, is_retained: bool) -> Session | None:
         """Give a message to one member; return the member if that is too much for it."""
         session = self._choose_member(text, message)
         if session is None:

@@ -166,9 +166,18 @@ def _check_order(command: Command, effects: Sequence[Effect]) -> None:
     """Check what is promised across kinds."""
     kinds = [type(effect) for effect in effects]
     if SessionOpened in kinds:
-        # Only the end of the session before it may precede a CONNACK.
-        before = kinds[: kinds.index(SessionOpened)]
-        _compare("before CONNACK", [kind for kind in before if kind is not SessionEnded], [])
+        # Only the end of the session before it may precede a CONNACK, and what that end hands on
+        # to other members of its share groups.
+        at = kinds.index(SessionOpened)
+        opened = effects[at]
+        assert isinstance(opened, SessionOpened)
+        before = [
+            effect
+            for effect in effects[:at]
+            if not isinstance(effect, SessionEnded)
+            and not (isinstance(effect, Deliver) and effect.origin != opened.origin)
+        ]
+        _compare("before CONNACK", before, [])
     if isinstance(command, Subscribe) and effects:
         _compare("first effect of SUBSCRIBE", kinds[0], Subscribed)
     if isinstance(command, Publish) and Acknowledge in kinds and Append in kinds:

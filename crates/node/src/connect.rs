@@ -323,7 +323,7 @@ impl ShardService {
             Some(Property::MaximumPacketSize(limits.packet_bytes_max)),
             id.map(Property::AssignedClientId),
             Some(Property::TopicAliasMaximum(limits.topic_alias_max)),
-            Some(Property::SharedSubscriptionAvailable(false)),
+            Some(Property::SharedSubscriptionAvailable(true)),
             opening.other_keep_alive_s.map(Property::ServerKeepAlive),
         ];
         let mut block = PropertyBlock::new();

@@ -13,6 +13,7 @@ use quantumqtt_reactor::{ConnectionId, Outlet};
 use quantumqtt_wire::Version;
 
 use crate::connect::Opening;
+use crate::guest::Guest;
 use crate::outbound::Outbound;
 use crate::rights::{Allowed, Principal};
 use crate::will::Will;
@@ -59,6 +60,8 @@ pub(crate) struct Rare {
     pub(crate) received_ids: BTreeSet<u16>,
     /// Deliveries of a stored session that wait for room in the outlet; at most its window.
     pub(crate) deliveries: VecDeque<Deliver>,
+    /// Its place in share groups, if the session is transient and takes part in any.
+    pub(crate) guest: Option<Guest>,
     /// Topic aliases the client has set, and the bytes of their topics.
     pub(crate) aliases: BTreeMap<u16, Box<str>>,
     pub(crate) alias_bytes: usize,

@@ -8,7 +8,7 @@
 
 use quantumqtt_machine::{
     AckKind, Command, ConnectionLost, Deliver, Effect, Origin, Record, SessionEnded, SessionOpened,
-    SubscriptionOptions,
+    SubscriptionOptions, is_guest,
 };
 use quantumqtt_reactor::{ConnectionId, Connections, Then, Turn};
 use quantumqtt_topics::{Action, Filter};
@@ -54,9 +54,11 @@ impl ShardService {
                 Effect::SessionOpened(opened) => {
                     // Epoch 0: opened only to discard what was stored.
                     let is_stored = opened.session_epoch != 0;
-                    self.shared.registry.set_stored(&opened.client_id, is_stored);
+                    if !is_guest(&opened.client_id) {
+                        self.shared.registry.set_stored(&opened.client_id, is_stored);
+                    }
                 }
-                Effect::SessionEnded(ended) => {
+                Effect::SessionEnded(ended) if !is_guest(&ended.client_id) => {
                     self.shared.registry.set_stored(&ended.client_id, false);
                 }
                 _ => {}
@@ -115,6 +117,19 @@ impl ShardService {
             return;
         };
         let then = match effect {
+            Effect::SessionOpened(opened) if is_guest(&opened.client_id) => {
+                self.on_guest_opened(turn, connection, &opened)
+            }
+            Effect::Subscribed(subscribed) if is_guest(&subscribed.client_id) => {
+                self.on_guest_subscribed(turn, connection, &subscribed);
+                Then::Continue
+            }
+            Effect::Unsubscribed(unsubscribed) if is_guest(&unsubscribed.client_id) => {
+                self.on_guest_unsubscribed(turn, connection, &unsubscribed);
+                Then::Continue
+            }
+            // A transient session has answered PUBREC by itself.
+            Effect::Release { .. } if !connection.is_stored() => Then::Continue,
             Effect::SessionOpened(opened) => self.on_session_opened(turn, connection, &opened),
             Effect::OpenRefused { .. } => {
                 self.refuse(turn, connection, RefusalReason::IdentityMismatch)
@@ -203,6 +218,12 @@ impl ShardService {
         connection: &mut Connection,
         deliver: Deliver,
     ) -> Then {
+        if !connection.is_stored() {
+            if !self.rights.may(connection, Action::Read, &deliver.message.topic) {
+                return self.drop_forbidden(turn, connection, &deliver);
+            }
+            return self.deliver_to_guest(turn, connection, &deliver);
+        }
         let waiting = connection.rare.as_ref().map_or(0, |rare| rare.deliveries.len());
         let has_room = turn.write(&connection.outlet, |out| !out.is_over_soft_limit());
         if waiting == 0 && has_room {
@@ -280,6 +301,11 @@ impl ShardService {
         if let Some(packet_id) = deliver.packet_id.and_then(PacketId::new) {
             let is_exactly_once = deliver.qos == QoS::ExactlyOnce;
             let kind = if is_exactly_once { WireAck::PubRec } else { WireAck::PubAck };
+            if !connection.is_stored() {
+                let reason = ReasonCode::NOT_AUTHORIZED;
+                self.propose_guest_ack(turn, connection, kind, packet_id, reason);
+                return Then::Continue;
+            }
             self.propose_client_ack(turn, connection, kind, packet_id, ReasonCode::NOT_AUTHORIZED);
         }
         Then::Continue
@@ -348,7 +374,12 @@ fn on_session_ended(
     connection: &Connection,
     ended: &SessionEnded,
 ) -> Then {
-    if connection.session_ids().0 != ended.session_epoch {
+    let guest = connection.rare.as_ref().and_then(|rare| rare.guest.as_ref());
+    let epoch = match guest.filter(|_| is_guest(&ended.client_id)) {
+        Some(guest) => guest.epoch().unwrap_or(0),
+        None => connection.session_ids().0,
+    };
+    if epoch != ended.session_epoch {
         return Then::Continue; // an earlier life of this session
     }
     close(turn, connection, CloseReason::SessionEnded)
@@ -387,7 +418,7 @@ fn acknowledge(
 }
 
 /// Properties that were validated before they were stored.
-fn stored_properties(bytes: &[u8]) -> Properties<'_> {
+pub(crate) fn stored_properties(bytes: &[u8]) -> Properties<'_> {
     Properties::from_forwardable(bytes).unwrap_or(Properties::EMPTY)
 }
 

@@ -22,6 +22,7 @@ mod connection;
 mod deliver;
 mod effects;
 mod events;
+mod guest;
 mod index;
 mod limits;
 mod node;

@@ -13,7 +13,7 @@
 //!
 //! A session that is held by the machine gets its packet ids there and uses none of this.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use quantumqtt_reactor::{ConnectionId, OutletGuard, Overflow};
@@ -29,6 +29,8 @@ pub(crate) struct Outbound {
     in_flight: InFlight,
     waiting: VecDeque<Encoded>,
     waiting_bytes: usize,
+    /// Packet ids in flight that came from a share group, each with the machine's own.
+    shared: BTreeMap<PacketId, PacketId>,
     /// QoS 0 messages behind a blocked socket; None nearly always.
     loose: Option<Box<LooseQueue>>,
     /// Publishers whose reads are paused until this client has caught up.
@@ -107,6 +109,8 @@ pub(crate) struct Encoded {
     pub(crate) bytes: Arc<[u8]>,
     pub(crate) packet_id_at: usize,
     pub(crate) qos: QoS,
+    /// What the machine calls it, if it came from a share group.
+    shared_id: Option<PacketId>,
 }
 
 /// The client acknowledged something we never sent.
@@ -125,6 +129,16 @@ pub(crate) enum Sent {
 type Guard<'a> = OutletGuard<'a, Outbound>;
 
 impl Outbound {
+    /// What the machine calls a message of a share group whose exchange goes on.
+    pub(crate) fn shared_id(&self, id: PacketId) -> Option<PacketId> {
+        self.shared.get(&id).copied()
+    }
+
+    /// And of one whose exchange is over.
+    pub(crate) fn take_shared_id(&mut self, id: PacketId) -> Option<PacketId> {
+        self.shared.remove(&id)
+    }
+
     fn has_room(&self) -> bool {
         self.in_flight.unsettled < self.window
     }
@@ -264,10 +278,31 @@ fn send_queued_loose(out: &mut Guard<'_>) -> u64 {
 ///
 /// `bytes` is only shared (and allocated) when it has to wait.
 pub(crate) fn send(out: &mut Guard<'_>, bytes: &[u8], packet_id_at: usize, qos: QoS) -> Sent {
+    send_known_as(out, bytes, packet_id_at, qos, None)
+}
+
+/// The same for a message of a share group, which the machine knows by `shared_id`.
+pub(crate) fn send_shared(
+    out: &mut Guard<'_>,
+    bytes: &[u8],
+    packet_id_at: usize,
+    qos: QoS,
+    shared_id: PacketId,
+) -> Sent {
+    send_known_as(out, bytes, packet_id_at, qos, Some(shared_id))
+}
+
+fn send_known_as(
+    out: &mut Guard<'_>,
+    bytes: &[u8],
+    packet_id_at: usize,
+    qos: QoS,
+    shared_id: Option<PacketId>,
+) -> Sent {
     let must_wait =
         !out.outbound.waiting.is_empty() || !out.outbound.has_room() || out.is_over_soft_limit();
     if !must_wait {
-        return push_with_id(out, bytes, packet_id_at, qos);
+        return push_with_id(out, bytes, packet_id_at, qos, shared_id);
     }
     let outbound = &mut *out.outbound;
     if outbound.waiting.len() >= WAITING_COUNT_MAX
@@ -276,15 +311,24 @@ pub(crate) fn send(out: &mut Guard<'_>, bytes: &[u8], packet_id_at: usize, qos: 
         return Sent::TooSlow;
     }
     outbound.waiting_bytes += bytes.len();
-    outbound.waiting.push_back(Encoded { bytes: bytes.into(), packet_id_at, qos });
+    outbound.waiting.push_back(Encoded { bytes: bytes.into(), packet_id_at, qos, shared_id });
     Sent::Taken
 }
 
-fn push_with_id(out: &mut Guard<'_>, bytes: &[u8], packet_id_at: usize, qos: QoS) -> Sent {
+fn push_with_id(
+    out: &mut Guard<'_>,
+    bytes: &[u8],
+    packet_id_at: usize,
+    qos: QoS,
+    shared_id: Option<PacketId>,
+) -> Sent {
     let stage = if qos == QoS::ExactlyOnce { Stage::Receive } else { Stage::Acknowledge };
     let Some(id) = out.outbound.in_flight.begin(stage) else {
         return Sent::TooSlow; // one id unanswered while all others went round
     };
+    if let Some(shared_id) = shared_id {
+        out.outbound.shared.insert(id, shared_id);
+    }
     let id = id.get().to_be_bytes();
     let pushed = out
         .push(&bytes[..packet_id_at])
@@ -303,7 +347,8 @@ pub(crate) fn send_waiting(out: &mut Guard<'_>) -> Sent {
             return Sent::Taken;
         };
         out.outbound.waiting_bytes -= next.bytes.len();
-        if push_with_id(out, &next.bytes, next.packet_id_at, next.qos) == Sent::TooSlow {
+        let sent = push_with_id(out, &next.bytes, next.packet_id_at, next.qos, next.shared_id);
+        if sent == Sent::TooSlow {
             return Sent::TooSlow;
         }
     }

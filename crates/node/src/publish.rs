@@ -142,9 +142,22 @@ impl ShardService {
 
     /// Straight to everybody online.
     fn route_now(&mut self, turn: &mut Turn<Self>, message: &Outgoing<'_>) -> Delivered {
+        // An acknowledged message takes this way only while the machine has no subscriptions. Who
+        // is stored and has just subscribed is not told of what came before its SUBACK.
+        let is_loose = message.qos == QoS::AtMostOnce;
+        let audience = if is_loose { Audience::Everyone } else { Audience::TransientOnly };
         let Self { router, encoder, shared, .. } = self;
         let cells = &shared.cells[usize::from(self.shard)];
-        deliver(encoder, turn, cells, router.routes(message.topic), message, Audience::Everyone)
+        let routes = router.routes(message.topic);
+        let delivered = deliver(encoder, turn, cells, routes, message, audience);
+        if !is_loose || self.router.group_count() == 0 {
+            return delivered;
+        }
+        let shared = self.deliver_to_groups(turn, message);
+        Delivered {
+            count: delivered.count + shared.count,
+            must_pause: delivered.must_pause || shared.must_pause,
+        }
     }
 
     fn propose_publish(
@@ -279,18 +292,29 @@ impl ShardService {
             return Then::Continue;
         }
         let id = ack.packet_id;
-        let mut release = None;
+        let (mut release, mut shared_id) = (None, None);
         let sent = turn.write(&connection.outlet, |out| {
             // An id we do not know is the client's confusion, not a reason to cut it off: 3.x
             // has no answer for it, and only PUBREC has one in MQTT 5.
             match kind {
-                AckKind::PubAck => drop(on_puback(out, id)),
-                AckKind::PubComp => drop(on_pubcomp(out, id)),
+                AckKind::PubAck if on_puback(out, id).is_ok() => {
+                    shared_id = out.outbound.take_shared_id(id);
+                }
+                AckKind::PubComp if on_pubcomp(out, id).is_ok() => {
+                    shared_id = out.outbound.take_shared_id(id);
+                }
+                AckKind::PubAck | AckKind::PubComp => {}
                 AckKind::PubRec | AckKind::PubRel => {
-                    release = match on_pubrec(out, id, ack.reason.is_error()) {
+                    let is_over = ack.reason.is_error();
+                    release = match on_pubrec(out, id, is_over) {
                         Ok(true) => Some(ReasonCode::SUCCESS),
                         Ok(false) => None,
                         Err(_) => Some(ReasonCode::PACKET_ID_NOT_FOUND),
+                    };
+                    shared_id = if is_over {
+                        out.outbound.take_shared_id(id)
+                    } else {
+                        out.outbound.shared_id(id)
                     };
                 }
             }
@@ -298,6 +322,9 @@ impl ShardService {
         });
         if let Some(reason) = release {
             write_ack(turn, connection, PacketType::PubRel, id, reason);
+        }
+        if let Some(shared_id) = shared_id {
+            self.propose_guest_ack(turn, connection, kind, shared_id, ack.reason);
         }
         match sent {
             Sent::Taken => Then::Continue,
@@ -313,20 +340,23 @@ impl ShardService {
         packet_id: PacketId,
         reason: ReasonCode,
     ) {
-        let kind = match kind {
-            AckKind::PubAck => MachineAck::PubAck,
-            AckKind::PubRec | AckKind::PubRel => MachineAck::PubRec,
-            AckKind::PubComp => MachineAck::PubComp,
-        };
         let (session_epoch, _) = connection.session_ids();
         let command = Command::ClientAck(ClientAck {
             client_id: &connection.client_id,
             session_epoch,
             packet_id: packet_id.get(),
-            kind,
+            kind: machine_kind(kind),
             reason,
         });
         self.proposals.push(turn, &command);
+    }
+}
+
+pub(crate) fn machine_kind(kind: AckKind) -> MachineAck {
+    match kind {
+        AckKind::PubAck => MachineAck::PubAck,
+        AckKind::PubRec | AckKind::PubRel => MachineAck::PubRec,
+        AckKind::PubComp => MachineAck::PubComp,
     }
 }
 

@@ -102,7 +102,7 @@ impl ShardService {
         if !self.rights.may(connection, Action::Write, publish.topic) {
             return self.refuse_publish(turn, connection, publish, publish.topic);
         }
-        let Self { router, encoder, shared, .. } = self;
+        let Self { router, shared, .. } = self;
         let cells = &shared.cells[usize::from(self.shard)];
         cells.count_received(QoS::AtMostOnce, run.count);
         let is_v5 = connection.version == Version::V5;
@@ -120,7 +120,8 @@ impl ShardService {
                 are_others = true;
             }
         }
-        if are_others {
+        let has_groups = self.router.group_count() > 0;
+        if are_others || has_groups {
             for payload in run.payloads() {
                 let message = Outgoing {
                     topic: publish.topic,
@@ -132,8 +133,13 @@ impl ShardService {
                     publisher,
                 };
                 let others = Audience::NotServedBy(run, is_v5);
-                let delivered = deliver(encoder, turn, cells, routes, &message, others);
-                must_pause |= delivered.must_pause;
+                let Self { router, encoder, shared, .. } = self;
+                let cells = &shared.cells[usize::from(self.shard)];
+                let routes = router.routes(publish.topic);
+                must_pause |= deliver(encoder, turn, cells, routes, &message, others).must_pause;
+                if has_groups {
+                    must_pause |= self.deliver_to_groups(turn, &message).must_pause;
+                }
             }
         }
         pause_if(turn, connection, must_pause)

@@ -322,6 +322,9 @@ impl ShardService {
         for mut builder in std::mem::take(&mut self.proposals.to_commit) {
             let commands = must_apply(partition.commit(&mut builder, now_ms, &mut effects));
             self.cells().count_entry(commands);
+            // Before SUBACK: who has read it finds the machine asked about every publish.
+            let subscriptions = partition.machine().statistics().subscriptions;
+            self.shared.stored_subscriptions.store(subscriptions, Ordering::Release);
             self.dispatch(turn, connections, &mut effects);
         }
         let stored = partition.machine().statistics();
@@ -350,7 +353,7 @@ pub(crate) fn go_on(turn: &mut Turn<ShardService>, connection: &Connection, then
         Then::Close(cause) => turn.close(connection.id, cause),
         Then::Pause => {}
         Then::Continue => {
-            if matches!(connection.state, State::Connected) {
+            if matches!(connection.state, State::Connected) && !connection.awaits_guest() {
                 turn.resume_reads(connection.id);
             }
         }
@@ -604,6 +607,7 @@ impl Service for ShardService {
         // Nothing to fire is fired in peace; what is there is judged by the rules of now.
         let fires_will = reason.fires_will()
             && topic.is_none_or(|topic| self.may_fire_will(turn.now_ms(), &connection, topic));
+        self.dismiss_guest(turn, &mut connection);
         match connection.session {
             Session::Stored { epoch, .. } => {
                 let command = Command::ConnectionLost(ConnectionLost {
