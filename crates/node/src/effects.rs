@@ -8,22 +8,21 @@
 
 use quantumqtt_machine::{
     AckKind, Command, ConnectionLost, Deliver, Effect, Origin, Record, SessionEnded, SessionOpened,
-    SubscriptionOptions, is_guest,
+    is_guest,
 };
 use quantumqtt_reactor::{ConnectionId, Connections, Then, Turn};
-use quantumqtt_topics::{Action, Filter};
+use quantumqtt_topics::Action;
 use quantumqtt_wire::{
     AckKind as WireAck, PacketId, PacketType, Properties, Property, PropertyBlock, Publish, QoS,
     ReasonCode,
 };
 
 use crate::connection::{Connection, Session};
-use crate::deliver::{Audience, Outgoing, deliver, deliver_retained};
-use crate::index::Subscriber;
+use crate::deliver::{Audience, Outgoing, deliver};
 use crate::limits::DELIVERIES_WAITING_MAX;
 use crate::packets::{write_ack, write_suback, write_unsuback};
 use crate::reasons::{CloseReason, DropReason, RefusalReason};
-use crate::shard::{Mail, RetainedFound, RetainedWanted, ShardService, close, go_on};
+use crate::shard::{Mail, ShardService, close, go_on};
 
 /// The connection an effect is for; None when it is for nobody in particular.
 fn addressee(effect: &Effect) -> Option<Origin> {
@@ -310,62 +309,6 @@ impl ShardService {
         }
         Then::Continue
     }
-
-    /// Find retained messages for a transient subscriber, on the shard that owns the partition.
-    pub(crate) fn find_retained(
-        &mut self,
-        turn: &mut Turn<Self>,
-        connection: ConnectionId,
-        wanted: &[RetainedWanted],
-    ) {
-        let Some(partition) = &self.partition else {
-            return;
-        };
-        let mut found = Vec::new();
-        for wanted in wanted {
-            let Ok(filter) = Filter::parse(&wanted.filter) else {
-                continue;
-            };
-            for message in partition.machine().retained_matching(&filter, turn.now_ms()) {
-                found.push(RetainedFound {
-                    message,
-                    qos: wanted.qos,
-                    subscription_id: wanted.subscription_id,
-                });
-            }
-        }
-        if !found.is_empty() {
-            turn.post(connection.shard(), Mail::RetainedFound { connection, found });
-        }
-    }
-
-    /// Retained messages have come for a transient subscriber of this shard.
-    pub(crate) fn on_retained_found(
-        &mut self,
-        turn: &mut Turn<Self>,
-        connection: &mut Connection,
-        found: &[RetainedFound],
-    ) {
-        let cells = &self.shared.cells[usize::from(self.shard)];
-        for found in found {
-            if !self.rights.may(connection, Action::Read, &found.message.topic) {
-                cells.count_drop(DropReason::NotAuthorized, 1);
-                continue;
-            }
-            let message = Outgoing {
-                topic: &found.message.topic,
-                payload: &found.message.payload,
-                properties: stored_properties(&found.message.properties),
-                expiry_s: found.message.remaining_s(turn.now_ms()),
-                qos: found.message.qos.min(found.qos),
-                retain: true,
-                publisher: None,
-            };
-            let options = SubscriptionOptions::with_qos(found.qos);
-            let subscriber = Subscriber::of(connection, options, found.subscription_id);
-            deliver_retained(&mut self.encoder, turn, cells, &subscriber, &message);
-        }
-    }
 }
 
 /// The machine gave the session up.
@@ -422,20 +365,22 @@ pub(crate) fn stored_properties(bytes: &[u8]) -> Properties<'_> {
     Properties::from_forwardable(bytes).unwrap_or(Properties::EMPTY)
 }
 
-/// Forwardable properties plus what belongs to this delivery.
+/// Forwardable properties plus what belongs to this delivery; returns where the expiry ends.
 pub(crate) fn fill_block(
     block: &mut PropertyBlock,
     forwardable: Properties<'_>,
     expiry_s: Option<u32>,
     subscription_ids: &[u32],
-) {
+) -> Option<usize> {
     block.clear();
     forwardable.forwardable(block);
     // Neither can fail: the expiry is the only one, and identifiers came in as identifiers.
     if let Some(expiry_s) = expiry_s {
         let _ = block.push(Property::MessageExpiryInterval(expiry_s));
     }
+    let expiry_ends = expiry_s.map(|_| block.as_bytes().len());
     for &id in subscription_ids {
         let _ = block.push(Property::SubscriptionId(id));
     }
+    expiry_ends
 }

@@ -30,9 +30,9 @@ use quantumqtt_wire::{AckKind, PacketId, Publish, QoS, ReasonCode};
 
 use crate::connect::IntoOrigin;
 use crate::connection::Connection;
-use crate::deliver::{Audience, Delivered, Outgoing, deliver};
+use crate::deliver::{Audience, Delivered, Outgoing, deliver, expires_at_ms};
 use crate::effects::{fill_block, stored_properties};
-use crate::outbound::{Sent, send_loose, send_shared};
+use crate::outbound::{Encoded, Sent, send, send_loose};
 use crate::packets::{write_suback, write_unsuback};
 use crate::publish::machine_kind;
 use crate::reasons::{CloseReason, DropReason};
@@ -240,15 +240,22 @@ impl ShardService {
             return Then::Continue;
         };
         let bytes = &self.bytes;
-        let Some(shared_id) = deliver.packet_id.and_then(PacketId::new) else {
-            let sent = turn.write(&connection.outlet, |out| send_loose(out, bytes, 1, None));
+        let shared_id = deliver.packet_id.and_then(PacketId::new);
+        if shared_id.is_none() {
+            let at_ms = expires_at_ms(turn.now_ms(), deliver.expiry_s);
+            let sent = turn.write(&connection.outlet, |out| send_loose(out, bytes, 1, at_ms, None));
             self.cells().count_sent(QoS::AtMostOnce, sent.taken);
             self.cells().count_drop(DropReason::SlowSubscriber, sent.dropped);
             return Then::Continue;
+        }
+        let encoded = Encoded {
+            bytes,
+            packet_id_at: encoded.packet_id_at.unwrap_or(0),
+            qos: deliver.qos,
+            expiry: None,
+            shared_id,
         };
-        let at = encoded.packet_id_at.unwrap_or(0);
-        let sent = turn
-            .write(&connection.outlet, |out| send_shared(out, bytes, at, deliver.qos, shared_id));
+        let sent = turn.write(&connection.outlet, |out| send(out, encoded));
         match sent {
             Sent::Taken => {
                 self.cells().count_sent(deliver.qos, 1);

@@ -20,7 +20,7 @@ use crate::deliver::{Audience, Delivered, Outgoing, deliver};
 use crate::limits::{ALIAS_BYTES_MAX, RECEIVED_IDS_MAX, STALL_MS};
 use crate::outbound::{Sent, on_puback, on_pubcomp, on_pubrec, send_waiting};
 use crate::packets::write_ack;
-use crate::reasons::CloseReason;
+use crate::reasons::{CloseReason, DropReason};
 use crate::shard::{ShardService, close};
 use crate::will::Will;
 
@@ -60,7 +60,8 @@ impl ShardService {
             received_ids.insert(packet_id.get());
         }
         let may_send = self.shared.limits.receive_maximum;
-        if connection.version == Version::V5 && connection.unacknowledged >= may_send {
+        let is_bound = connection.version == Version::V5 && !self.shared.tolerates_excess;
+        if is_bound && connection.unacknowledged >= may_send {
             return close(turn, connection, CloseReason::ReceiveMaximumExceeded);
         }
         if self.may_skip_the_log(connection, publish) {
@@ -283,7 +284,7 @@ impl ShardService {
     pub(crate) fn on_client_ack(
         &mut self,
         turn: &mut Turn<Self>,
-        connection: &Connection,
+        connection: &mut Connection,
         kind: AckKind,
         ack: &Ack<'_>,
     ) -> Then {
@@ -292,7 +293,8 @@ impl ShardService {
             return Then::Continue;
         }
         let id = ack.packet_id;
-        let (mut release, mut shared_id) = (None, None);
+        let (mut release, mut shared_id, mut expired) = (None, None, 0);
+        let now_ms = turn.now_ms();
         let sent = turn.write(&connection.outlet, |out| {
             // An id we do not know is the client's confusion, not a reason to cut it off: 3.x
             // has no answer for it, and only PUBREC has one in MQTT 5.
@@ -318,14 +320,20 @@ impl ShardService {
                     };
                 }
             }
-            send_waiting(out)
+            let sent = send_waiting(out, now_ms);
+            expired = out.outbound.take_expired();
+            sent
         });
+        if expired > 0 {
+            self.cells().count_drop(DropReason::Expired, expired);
+        }
         if let Some(reason) = release {
             write_ack(turn, connection, PacketType::PubRel, id, reason);
         }
         if let Some(shared_id) = shared_id {
             self.propose_guest_ack(turn, connection, kind, shared_id, ack.reason);
         }
+        self.go_on_with_replay(turn, connection);
         match sent {
             Sent::Taken => Then::Continue,
             Sent::TooSlow => close(turn, connection, CloseReason::SlowSubscriber),

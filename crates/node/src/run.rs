@@ -14,7 +14,7 @@ use quantumqtt_topics::Action;
 use quantumqtt_wire::{Frame, PropertyId, Publish, QoS, Version, frame};
 
 use crate::connection::Connection;
-use crate::deliver::{Audience, Outgoing, deliver, push_loose};
+use crate::deliver::{Audience, Outgoing, deliver, expires_at_ms, push_loose};
 use crate::index::Route;
 use crate::limits::RUN_BYTES_MAX;
 use crate::publish::pause_if;
@@ -107,6 +107,7 @@ impl ShardService {
         cells.count_received(QoS::AtMostOnce, run.count);
         let is_v5 = connection.version == Version::V5;
         let publisher = Some(connection.id);
+        let at_ms = expires_at_ms(turn.now_ms(), publish.properties.message_expiry_s());
         let routes = router.routes(publish.topic);
         let (mut must_pause, mut are_others) = (false, false);
         for route in routes {
@@ -115,7 +116,8 @@ impl ShardService {
                 continue;
             }
             if run.suits(route, is_v5) {
-                must_pause |= push_loose(turn, cells, subscriber, run.bytes, run.count, publisher);
+                must_pause |=
+                    push_loose(turn, cells, subscriber, run.bytes, run.count, at_ms, publisher);
             } else {
                 are_others = true;
             }

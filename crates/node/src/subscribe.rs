@@ -3,8 +3,8 @@
 //! A transient session subscribes here and now, in the node's index. A stored session's filters are
 //! a command; its SUBACK and its place in the index come with the effect. So do shared filters of a
 //! transient session (`guest.rs`). Retained messages are
-//! the machine's to know: for a transient session they are asked for by mail, and arrive after
-//! SUBACK.
+//! the machine's to know: for a transient session they are asked for by mail (`retained.rs`), and
+//! arrive after SUBACK.
 
 use quantumqtt_machine::{Command, RetainHandling, SubscribeFilter, SubscriptionOptions};
 use quantumqtt_reactor::{Then, Turn};
@@ -16,7 +16,8 @@ use crate::guest::{SharedSubscribe, is_shared, unsubscribed};
 use crate::index::Subscriber;
 use crate::packets::{write_suback, write_unsuback};
 use crate::reasons::CloseReason;
-use crate::shard::{Mail, RetainedWanted, ShardService, close};
+use crate::retained::RetainedWanted;
+use crate::shard::{ShardService, close};
 
 /// A filter with its options and the code SUBACK gives it.
 struct Judged<'a> {
@@ -82,10 +83,7 @@ impl ShardService {
             write_suback(turn, &connection.outlet, connection.version, packet_id, &codes);
             Then::Continue
         };
-        if !wanted.is_empty() {
-            let owner = self.proposals.owner();
-            turn.post(owner, Mail::RetainedWanted { connection: connection.id, wanted });
-        }
+        self.begin_replay(turn, connection, wanted);
         then
     }
 
@@ -113,8 +111,10 @@ impl ShardService {
                 RetainHandling::DoNotSend => false,
             };
             if is_wanted {
+                connection.stop_replay(judged.filter);
                 let filter = judged.filter.into();
-                wanted.push(RetainedWanted { filter, qos: judged.options.qos, subscription_id });
+                let qos = judged.options.qos;
+                wanted.push(RetainedWanted::new(filter, qos, subscription_id));
             }
         }
         wanted
@@ -141,6 +141,7 @@ impl ShardService {
         let Ok(parsed) = Filter::parse(filter) else {
             return false;
         };
+        connection.stop_replay(filter);
         connection.filters.remove(filter) && self.router.index().unsubscribe(&parsed, connection.id)
     }
 
