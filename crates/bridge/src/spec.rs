@@ -91,9 +91,14 @@ impl NodeSpec {
     #[new]
     #[pyo3(signature = (
         *, node_id, tenant, partitions, shards, listeners, limits, ask_admission,
-        rules=None, disconnect_denied=true, client_id_is_user=false,
+        rules=None, disconnect_denied=true, client_id_is_user=false, auth_methods=Vec::new(),
+        tolerates_excess=false,
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "keyword-only in Python"
+    )]
     fn new(
         node_id: u32,
         tenant: String,
@@ -105,6 +110,8 @@ impl NodeSpec {
         rules: Option<&RuleTable>,
         disconnect_denied: bool,
         client_id_is_user: bool,
+        auth_methods: Vec<String>,
+        tolerates_excess: bool,
     ) -> Self {
         let listeners = listeners
             .iter()
@@ -129,6 +136,8 @@ impl NodeSpec {
             rules,
             disconnect_denied,
             client_id_is_user,
+            auth_methods,
+            tolerates_excess,
         })
     }
 }

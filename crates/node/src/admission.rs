@@ -79,9 +79,11 @@ impl RefusalReason {
             | Self::NotAuthorized
             | Self::IdentityMismatch
             | Self::WillNotAuthorized
+            | Self::AuthenticationTimeout
             | Self::PlaintextPassword => ReasonCode::NOT_AUTHORIZED,
             Self::Busy => ReasonCode::SERVER_BUSY,
             Self::BadAuthenticationMethod => ReasonCode::BAD_AUTHENTICATION_METHOD,
+            Self::AuthenticationOutOfTurn => ReasonCode::PROTOCOL_ERROR,
             Self::WillInvalid => ReasonCode::TOPIC_NAME_INVALID,
             Self::Malformed => ReasonCode::MALFORMED_PACKET,
         }

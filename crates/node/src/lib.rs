@@ -16,12 +16,14 @@
 #![allow(clippy::similar_names)] // `shard` is one of the `shards` that share `shared`
 
 mod admission;
+mod authentication;
 mod config;
 mod connect;
 mod connection;
 mod deliver;
 mod effects;
 mod events;
+mod guest;
 mod index;
 mod limits;
 mod node;
@@ -31,6 +33,7 @@ mod partition;
 mod publish;
 mod reasons;
 mod registry;
+mod retained;
 mod rights;
 mod run;
 mod shard;
@@ -39,6 +42,7 @@ mod subscribe;
 mod verdicts;
 mod will;
 
+pub use authentication::Answer;
 pub use config::{ConfigError, ListenerConfig, NodeConfig, NodeLimits};
 pub use events::{Event, EventKind};
 pub use node::{Node, StartError};

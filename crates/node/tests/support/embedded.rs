@@ -36,5 +36,7 @@ pub(crate) fn config(shards: u16) -> NodeConfig {
         rules: None,
         disconnect_denied: true,
         client_id_is_user: false,
+        auth_methods: Vec::new(),
+        tolerates_excess: false,
     }
 }
