@@ -49,7 +49,7 @@ impl SubscriptionIndex {
         granted: Granted,
     ) -> Option<Granted> {
         if let Some(text) = shared_text(filter) {
-            self.keep_group(&text, filter);
+            self.keep_group(&text);
             self.shared.insert(text);
         }
         self.trie.insert(filter, key, granted)
@@ -58,7 +58,7 @@ impl SubscriptionIndex {
     pub(crate) fn remove(&mut self, filter: &Filter<'_>, key: SessionKey) -> Option<Granted> {
         let shared = shared_text(filter);
         if let Some(text) = &shared {
-            self.keep_group(text, filter);
+            self.keep_group(text);
         }
         let removed = self.trie.remove(filter, key);
         if let Some(text) = shared.filter(|_| self.trie.find_group(filter).is_none()) {
@@ -143,17 +143,10 @@ impl SubscriptionIndex {
     }
 
     /// The members of a group are about to change.
-    fn keep_group(&mut self, text: &Arc<str>, filter: &Filter<'_>) {
-        if !self.copies.is_running() {
-            return;
-        }
-        if self.copies.get(text).is_none() {
+    fn keep_group(&mut self, text: &Arc<str>) {
+        if self.copies.is_running() && !self.copies.has(text) {
             let copy = self.group_then(text);
             self.copies.keep(text, || copy);
-        }
-        // Another group may get this place; it must not find the old one's note there.
-        if let Some(id) = self.trie.find_group(filter) {
-            self.cursors.remove(&id);
         }
     }
 

@@ -67,9 +67,9 @@ impl<V> Copies<V> {
         self.passed.as_deref().map_or(Bound::Unbounded, Bound::Excluded)
     }
 
-    /// Whether a key's record was copied, and what it was.
-    pub(crate) fn get(&self, key: &str) -> Option<&Option<V>> {
-        self.kept.get(key)
+    /// Whether a key's record was copied.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.kept.contains_key(key)
     }
 
     /// Hands out one record. `first_live` names the first key of the table within bounds.

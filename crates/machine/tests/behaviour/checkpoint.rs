@@ -11,6 +11,7 @@ use quantumqtt_machine::{
     SubscriptionOptions,
 };
 use quantumqtt_wire::QoS;
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::determinism::{limits, play, steps};
 use crate::golden::check_golden;
@@ -349,4 +350,69 @@ fn lengths_that_lie_are_not_believed() {
         let error = restore(&[sealed(&items, true)]).expect_err(name);
         assert_eq!((error.chunk, error.offset), (0, 28), "{name}: {error}");
     }
+}
+
+// req: SUB-12
+#[test]
+fn whose_turn_it_was_is_what_is_stored() {
+    let mut rig = Rig::new();
+    for client_id in ["a", "b", "c"] {
+        rig.connect_to(client_id, "$share/g/t", QoS::AtMostOnce);
+    }
+    let publish = || Command::Publish(publishing(0, QoS::AtMostOnce, "t", "x"));
+    rig.run(publish());
+    let expected = checkpoint(&mut rig.machine, CHUNK_BYTES_MAX);
+    rig.machine.begin_checkpoint(INDEX);
+    // Another time and offset stand in the header only, which is written already.
+    rig.run(publish());
+    let chunks = take_all(&mut rig.machine, CHUNK_BYTES_MAX);
+    assert_eq!(chunks, expected);
+    rig.machine = restored(&chunks);
+    assert_eq!(only(&rig.run(publish()), "publish"), ["publish c2 t=x q0"]);
+}
+
+/// A checkpoint of two chunks, its items changed and its counts kept, the digest as it should be.
+fn forged(chunks: &[Bytes], change: impl FnOnce(&mut Vec<u8>)) -> Vec<Bytes> {
+    let [items, end] = chunks else { panic!("items and end expected") };
+    let body = |chunk: &Bytes| chunk[28..chunk.len() - 16].to_vec();
+    let (mut items, mut end) = (body(items), body(end));
+    change(&mut items);
+    let digest_at = end.len() - 16;
+    end[digest_at..].copy_from_slice(&xxh3_128(&items).to_le_bytes());
+    let header = ChunkHeader { partition: PARTITION, index: INDEX, number: 0, is_last: false };
+    let last = ChunkHeader { number: 1, is_last: true, ..header };
+    vec![header.seal(&items), last.seal(&end)]
+}
+
+#[test]
+fn a_state_that_can_never_have_been_is_refused_however_well_it_is_sealed() {
+    let mut rig = Rig::new();
+    let open = OpenSession { receive_maximum: 1, ..opening("a") };
+    let (link, _) = rig.open(open);
+    rig.run(link.subscribe("t", SubscriptionOptions::with_qos(QoS::AtLeastOnce)));
+    for packet_id in 1..=2 {
+        rig.run(Command::Publish(publishing(packet_id, QoS::AtLeastOnce, "t", "x")));
+    }
+    let chunks = checkpoint(&mut rig.machine, CHUNK_BYTES_MAX);
+    assert_eq!(forged(&chunks, |_| {}), chunks);
+    // Next packet id 2, window of 1; one subscription, one in flight, one that waits.
+    let window = [2, 1, 1, 1, 1, 0, 0];
+    let roomy = forged(&chunks, |items| {
+        let at = items.windows(7).position(|seven| seven == window).unwrap();
+        items[at + 1] = 2;
+    });
+    assert_eq!(fault_of(&roomy).1, RestoreFault::Unsound("nothing waits while there is room"));
+}
+
+// req: LOG-27
+#[test]
+fn another_digest_than_the_announced_one_is_refused() {
+    let mut rig = full_house();
+    let chunks = checkpoint(&mut rig.machine, CHUNK_BYTES_MAX);
+    let other = forged(&chunks, |_| {})[1].clone();
+    let mut body = other[28..other.len() - 16].to_vec();
+    *body.last_mut().unwrap() ^= 1;
+    let last = ChunkHeader { partition: PARTITION, index: INDEX, number: 1, is_last: true };
+    let fault = fault_of(&[chunks[0].clone(), last.seal(&body)]).1;
+    assert!(matches!(fault, RestoreFault::WrongDigest { .. }), "{fault:?}");
 }
