@@ -18,6 +18,7 @@ BUILD: Final[Mapping[str, str]]
 
 _EventKind = Literal[
     "admission_wanted",
+    "authentication_wanted",
     "session_opened",
     "session_closed",
     "connection_refused",
@@ -380,6 +381,8 @@ class NodeSpec:
         rules: RuleTable | None = None,
         disconnect_denied: bool = True,
         client_id_is_user: bool = False,
+        auth_methods: Sequence[str] = ...,
+        tolerates_excess: bool = False,
         log: LogSpec | None = None,
     ) -> NodeSpec:
         """Without `log` nothing is on disk: durability `memory`."""
@@ -419,12 +422,18 @@ class Event:
     def protocol(self) -> Literal["3.1", "3.1.1", "5.0"] | None: ...
     @property
     def ticket(self) -> int | None:
-        """For `admission_wanted`: hand it back in `Node.answer_admissions`."""
+        """For `admission_wanted` and `authentication_wanted`: hand it back in the answer."""
     @property
     def user_name(self) -> str | None: ...
     @property
     def password(self) -> bytes | None:
         """For `admission_wanted` only; never logged, never in `repr`."""
+    @property
+    def auth_method(self) -> str | None:
+        """For `authentication_wanted`: the method CONNECT named."""
+    @property
+    def auth_data(self) -> bytes | None:
+        """For `authentication_wanted`: what the client sent; never logged, never in `repr`."""
     @property
     def session_epoch(self) -> int | None: ...
     @property
@@ -556,6 +565,12 @@ class Node:
         A ticket that is gone (its client left, or it timed out) is ignored. Where it may be
         remembered, the same name and password are admitted without a question from then on, until
         `set_policy`.
+        """
+    def answer_authentications(self, answers: Sequence[tuple[int, int, bytes | None, str]]) -> None:
+        """Answer authentication steps: ticket, reason code, data for the client, user name.
+
+        0x18 asks the client to go on; 0x00 admits it under that user name. Never blocks; a ticket
+        that is gone, or that nobody waits for, is ignored.
         """
     def set_policy(self, rules: RuleTable | None, *, revoked_users: Sequence[str]) -> None:
         """Replace the rules, end the clients of some users, forget remembered credentials.

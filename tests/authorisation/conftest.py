@@ -15,6 +15,11 @@ from tests.harness.packets import Version
 VERSIONS = (Version.V311, Version.V5)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known that says which clause of the standard a test is about."""
+    config.addinivalue_line("markers", "clause(id, ...): the clauses of the OASIS standard shown")
+
+
 class Files:
     """The password file and the rule file of one broker."""
 

@@ -37,6 +37,8 @@ class FakeEvent:
     ticket: int | None = None
     user_name: str | None = None
     password: bytes | None = None
+    auth_method: str | None = None
+    auth_data: bytes | None = None
     session_epoch: int | None = None
     reason: str | None = None
     topic: str | None = None
@@ -79,6 +81,7 @@ class FakeNode:
         self.calls: list[str] = []
         self.answers: list[tuple[int, int]] = []
         self.remembered: list[int] = []
+        self.auth_answers: list[tuple[int, int, bytes | None, str]] = []
         self.policies: list[tuple[RuleTable | None, list[str]]] = []
         self.contexts: dict[int, TlsContext] = {}
         self.drains_in_time = True
@@ -131,6 +134,9 @@ class FakeNode:
         self.answers.extend(verdicts)
         if may_be_remembered:
             self.remembered.extend(ticket for ticket, code in verdicts if code == 0)
+
+    def answer_authentications(self, answers: Sequence[tuple[int, int, bytes | None, str]]) -> None:
+        self.auth_answers.extend(answers)
 
     def set_policy(self, rules: RuleTable | None, *, revoked_users: Sequence[str]) -> None:
         self.event_fd()

@@ -261,6 +261,11 @@ def disconnect(
     return packet(0xE0, bytes([reason]), property_block(properties))
 
 
+def auth(reason: int, properties: Properties = NO_PROPERTIES) -> bytes:
+    """Build AUTH, which exists in MQTT 5 only."""
+    return packet(0xF0, bytes([reason]), property_block(properties))
+
+
 PACKET_PINGREQ: Final = b"\xc0\x00"
 PACKET_DISCONNECT: Final = b"\xe0\x00"
 
@@ -331,7 +336,15 @@ class Disconnect:
     properties: Properties = NO_PROPERTIES
 
 
-Packet = ConnAck | Publish | Ack | SubAck | UnsubAck | PingResp | Disconnect
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """A step of enhanced authentication; MQTT 5 only."""
+
+    reason: int
+    properties: Properties = NO_PROPERTIES
+
+
+Packet = Auth | ConnAck | Publish | Ack | SubAck | UnsubAck | PingResp | Disconnect
 
 
 def values(properties: Properties, key: Key) -> list[Value]:
@@ -452,6 +465,9 @@ def _parse_body(kind: Kind, cursor: Cursor, version: Version) -> Packet:
         case Kind.DISCONNECT:
             assert is_v5, "a server of MQTT 3 sends no DISCONNECT"
             return Disconnect(*_reason_and_properties(cursor, is_v5=True))
+        case Kind.AUTH:
+            assert is_v5, "AUTH exists in MQTT 5 only"
+            return Auth(*_reason_and_properties(cursor, is_v5=True))
         case _:
             raise AssertionError(f"a server does not send {kind.name}")
 

@@ -5,7 +5,7 @@ passes only by being told. A *tick* makes due things happen; how late it comes i
 whatever a late tick must not change is decided by looking at the time as well.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, assert_never
 
 from quantumqtt.simulation import commands as asked
@@ -124,7 +124,7 @@ class Broker:
             self._settle_will_on_return(session)
         is_present = session is not None
         if session is None:
-            if open_.expiry_s == 0:
+            if open_.expiry_s == 0 and not is_guest(open_.client_id):
                 self._effects.append(_opened_unstored(open_, previous))
                 return
             self._incarnations += 1
@@ -209,6 +209,8 @@ class Broker:
 
     def _end(self, session: Session, reason: EndReason) -> None:
         """The session is no more; a will it still holds goes out now [MQTT-3.1.2-8]."""
+        if self.sessions.get(session.client_id) is not session:
+            return  # handing on what another left was too much for it, and that was its end
         self._fire_will(session)
         for text in session.subscriptions:
             self._leave_group(session, text)
@@ -221,6 +223,23 @@ class Broker:
                 reason=reason,
             )
         )
+        self._hand_on(session)
+
+    def _hand_on(self, ended: Session) -> None:
+        """Give what a member of share groups has left unfinished to those still there (SUB-15).
+
+        A QoS 2 message whose exchange has begun may have been received, so nobody else gets it
+        [MQTT-4.8.2-5].
+        """
+        begun = [exchange.delivery for exchange in ended.published if exchange.delivery.qos == 1]
+        overflowing: list[Session] = []
+        for delivery in (*begun, *ended.waiting):
+            message, share = delivery.message, delivery.share
+            if share in self.groups and not message.is_expired(self.now_ms):
+                full = self._offer_to_group(share, message, is_retained=delivery.retain_published)
+                overflowing += [full] if full and full not in overflowing else []
+        for session in overflowing:
+            self._end(session, "overflowed")
 
     def _fire_will(self, session: Session) -> None:
         will, session.will, session.will_due_ms = session.will, None, None
@@ -381,14 +400,20 @@ class Broker:
             if delivery and not self._offer(session, delivery):
                 overflowing.append(session)
         for text in self._matching_groups(message.topic):
-            session_ = self._choose_member(text, message)
-            if session_ is None:
-                continue
-            delivery = _copy_for([session_.subscriptions[text]], message, is_retained=is_retained)
-            if not self._offer(session_, delivery) and session_ not in overflowing:
-                overflowing.append(session_)
+            full = self._offer_to_group(text, message, is_retained=is_retained)
+            if full and full not in overflowing:
+                overflowing.append(full)
         for session in overflowing:
             self._end(session, "overflowed")
+
+    def _offer_to_group(self, text: str, message: Message, *, is_retained: bool) -> Session | None:
+        """Give a message to one member; return the member if that is too much for it."""
+        session = self._choose_member(text, message)
+        if session is None:
+            return None
+        copy = _copy_for([session.subscriptions[text]], message, is_retained=is_retained)
+        delivery = replace(copy, share=text, retain_published=is_retained)
+        return None if self._offer(session, delivery) else session
 
     def _matching_groups(self, topic: str) -> list[str]:
         found = [text for text in self.groups if matches(split_share(text)[1], topic)]
@@ -664,6 +689,11 @@ class Broker:
 
 def _end_replay(session: Session, text: str) -> None:
     session.replays = [replay for replay in session.replays if replay.filter != text]
+
+
+def is_guest(client_id: str) -> bool:
+    """Whether this is the place of a transient session in share groups: it ends by itself."""
+    return client_id.startswith("\0")
 
 
 def _is_over(at_ms: int | None, now_ms: int) -> bool:

@@ -41,7 +41,9 @@ from quantumqtt.simulation.effects import (
 )
 from tests.model.versus import Versus
 
-CLIENT_IDS: Final = ("a", "b", "c")
+GUEST: Final = "\0guest"
+"""Where a transient session takes part in share groups."""
+CLIENT_IDS: Final = ("a", "b", "c", GUEST)
 TOPICS: Final = ("t", "t/u", "t/u/v", "v", "/", "t//u", "$SYS/x", "last/will")
 FILTERS: Final = (
     "t", "t/u", "v", "#", "+", "t/#", "t/+", "+/u", "+/+", "t/+/v", "/", "$SYS/#", "last/will",
@@ -151,7 +153,7 @@ class Clients:
                 identity=identity,
                 level=level,
                 clean_start=clean_start,
-                expiry_s=expiry_s,
+                expiry_s=0 if client_id == GUEST else expiry_s,
                 receive_maximum=receive_maximum,
                 maximum_packet_bytes=maximum_packet_bytes,
                 will=will,

@@ -45,6 +45,10 @@ class Delivery:
     qos: int
     retain: bool
     subscription_ids: tuple[int, ...]
+    share: str | None = None
+    """The filter of the share group it came by, if it did."""
+    retain_published: bool = False
+    """The retain flag as published, for the next member of that group."""
 
     def packet_bytes(self, level: int) -> int:
         """The size of its PUBLISH in protocol `level`, fixed header included."""

@@ -68,10 +68,12 @@ impl Event {
         })
     }
 
-    /// The connection that waits; a connection asks once, so its number is the ticket.
+    /// The connection that waits; a connection asks one thing at a time, so its number is the
+    /// ticket.
     #[getter]
     fn ticket(&self) -> Option<u64> {
-        let asks = self.native.kind == quantumqtt_node::EventKind::AdmissionWanted;
+        use quantumqtt_node::EventKind::{AdmissionWanted, AuthenticationWanted};
+        let asks = matches!(self.native.kind, AdmissionWanted | AuthenticationWanted);
         self.native.connection.filter(|_| asks)
     }
 
@@ -83,6 +85,16 @@ impl Event {
     #[getter]
     fn password<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         self.native.password.as_ref().map(|password| PyBytes::new(py, password))
+    }
+
+    #[getter]
+    fn auth_method(&self) -> Option<&str> {
+        self.native.auth_method.as_deref()
+    }
+
+    #[getter]
+    fn auth_data<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.native.auth_data.as_ref().map(|data| PyBytes::new(py, data))
     }
 
     #[getter]

@@ -21,6 +21,9 @@ use crate::spec::NodeSpec;
 use crate::statistics::Statistics;
 use crate::tls::TlsContext;
 
+/// Ticket, reason code, data, user name.
+type AuthAnswer = (u64, u8, Option<Vec<u8>>, String);
+
 /// A listener after binding.
 #[pyclass(frozen, get_all, module = "quantumqtt._core")]
 #[derive(Debug)]
@@ -102,6 +105,15 @@ impl Node {
     #[pyo3(signature = (verdicts, *, may_be_remembered=false))]
     fn answer_admissions(&self, verdicts: Vec<(u64, u8)>, may_be_remembered: bool) -> PyResult<()> {
         self.running()?.node.answer_admissions(&verdicts, may_be_remembered);
+        Ok(())
+    }
+
+    fn answer_authentications(&self, answers: Vec<AuthAnswer>) -> PyResult<()> {
+        let answers = answers.into_iter().map(|(ticket, code, data, user_name)| {
+            let data = data.map(Into::into);
+            (ticket, quantumqtt_node::Answer { code, data, user_name: user_name.into() })
+        });
+        self.running()?.node.answer_authentications(answers.collect());
         Ok(())
     }
 

@@ -187,9 +187,14 @@ impl NodeSpec {
     #[new]
     #[pyo3(signature = (
         *, node_id, tenant, partitions, shards, listeners, limits, ask_admission,
-        rules=None, disconnect_denied=true, client_id_is_user=false, log=None,
+        rules=None, disconnect_denied=true, client_id_is_user=false, auth_methods=Vec::new(),
+        tolerates_excess=false, log=None,
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
+    #[expect(
+        clippy::too_many_arguments,
+        clippy::fn_params_excessive_bools,
+        reason = "keyword-only in Python"
+    )]
     fn new(
         node_id: u32,
         tenant: String,
@@ -201,6 +206,8 @@ impl NodeSpec {
         rules: Option<&RuleTable>,
         disconnect_denied: bool,
         client_id_is_user: bool,
+        auth_methods: Vec<String>,
+        tolerates_excess: bool,
         log: Option<&LogSpec>,
     ) -> Self {
         let listeners = listeners.iter().map(|listener| listener.0.clone()).collect();
@@ -217,6 +224,8 @@ impl NodeSpec {
             rules,
             disconnect_denied,
             client_id_is_user,
+            auth_methods,
+            tolerates_excess,
             log: log.map(|log| log.0.clone()),
         })
     }

@@ -19,6 +19,15 @@ use quantumqtt_wire::QoS;
 use crate::effect::SubscriptionIds;
 use crate::message::Message;
 
+/// The share group a message came by: what it takes to hand it to another member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// The filter as its members write it, `$share/…` included.
+    pub(crate) filter: Arc<str>,
+    /// The publisher's retain flag, which the next member may want to see.
+    pub(crate) retain: bool,
+}
+
 /// A message on its way to one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Delivery {
@@ -28,11 +37,13 @@ pub(crate) struct Delivery {
     /// The retain flag to send.
     pub(crate) retain: bool,
     pub(crate) subscription_ids: SubscriptionIds,
+    /// None for a subscription of the session's own.
+    pub(crate) share: Option<Share>,
 }
 
 impl Delivery {
     pub(crate) fn new(message: Arc<Message>, qos: QoS, retain: bool) -> Self {
-        Self { message, qos, retain, subscription_ids: SubscriptionIds::new() }
+        Self { message, qos, retain, subscription_ids: SubscriptionIds::new(), share: None }
     }
 
     pub(crate) fn is_exactly_once(&self) -> bool {
@@ -115,6 +126,11 @@ impl Backlog {
             *place = BacklogPlace { block: place.block + 1, within: 0 };
         }
         delivery
+    }
+
+    /// All of it, oldest first; for a session that is no more.
+    pub(crate) fn into_deliveries(self) -> impl Iterator<Item = Delivery> {
+        self.blocks.into_iter().flat_map(Arc::unwrap_or_clone)
     }
 
     /// Whether `delivery` fits under both bounds.

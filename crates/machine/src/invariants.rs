@@ -21,6 +21,7 @@ impl Machine {
             self.check_session(session)?;
             let own = Totals::of(session);
             totals.attached += own.attached;
+            totals.guests += own.guests;
             totals.queued += own.queued;
             totals.queued_bytes += own.queued_bytes;
             totals.in_flight += own.in_flight;

@@ -57,5 +57,6 @@ pub use limits::{Limits, Overflow};
 pub use machine::{ApplyError, Machine};
 pub use message::Message;
 pub use partition::{hash64, jump_hash};
+pub use session::is_guest;
 pub use statistics::{Counters, Statistics};
 pub use view::{ExchangeStage, SessionView, WaitingWill, WillView};

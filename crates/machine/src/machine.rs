@@ -158,7 +158,8 @@ impl Machine {
     pub fn statistics(&self) -> Statistics {
         let totals = self.sessions.totals();
         Statistics {
-            sessions: self.sessions.len() as u64,
+            sessions: self.sessions.len() as u64 - totals.guests,
+            guests: totals.guests,
             sessions_attached: totals.attached,
             subscriptions: self.subscriptions.len() as u64,
             share_groups: self.subscriptions.group_count() as u64,

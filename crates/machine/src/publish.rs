@@ -13,21 +13,24 @@
 //!   matches transient ones when it sees the record. A captured `QoS` 0 message was delivered
 //!   before it was proposed, so it is recorded only.
 //! - A share group hands each message to one member: by turns, to one that can be sent to now; else
-//!   to one that is connected; else to one that can keep it.
+//!   to one that is connected; else to one that can keep it. When a member's session ends, what it
+//!   was given and has not finished goes to another (SUB-15), in the same command.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
+use quantumqtt_topics::{Filter, ShareGroup};
 use quantumqtt_wire::{QoS, ReasonCode};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::backlog::Delivery;
+use crate::backlog::{Delivery, Share};
 use crate::command::{AckKind, ClientAck, Origin, PubRel, Publish, Source};
 use crate::effect::{Effect, EndReason, Record};
 use crate::machine::Machine;
 use crate::message::{Message, keep_part};
+use crate::registry::Sessions;
 use crate::session::{Offered, Received, Session, SessionKey, Turn};
-use crate::subscribe::merge_matches;
+use crate::subscribe::{Granted, merge_matches};
 use crate::will::DueWill;
 use crate::window::AckOutcome;
 
@@ -211,6 +214,7 @@ impl Machine {
                 qos: message.qos.min(qos),
                 retain: retain && keeps_retain,
                 subscription_ids: ids,
+                share: None,
             };
             let offered =
                 self.sessions.change(key, |session| session.offer(delivery, &mut turn, effects));
@@ -241,29 +245,48 @@ impl Machine {
             let Some(group) = self.subscriptions.group(group) else {
                 continue;
             };
-            let sessions = &self.sessions;
-            let is_away = |key| !sessions.get(key).is_some_and(Session::is_attached);
-            let is_busy = |key| !sessions.get(key).is_some_and(Session::takes_at_once);
-            let is_kept_for = |qos: QoS| message.qos.min(qos) != QoS::AtMostOnce;
-            let chosen = group
-                .next_round_robin(|key, granted| {
-                    is_away(key) || is_kept_for(granted.options.qos) && is_busy(key)
-                })
-                .or_else(|| group.next_round_robin(|key, _| is_away(key)))
-                .or_else(|| group.next_round_robin(|_, granted| !is_kept_for(granted.options.qos)));
-            let Some((key, granted)) = chosen else {
+            let full =
+                offer_to_group(group, &mut self.sessions, message, retain, &mut turn, effects);
+            overflowed.extend(full.filter(|key| !overflowed.contains(key)));
+        }
+    }
+
+    /// Gives what a member of share groups has left unfinished to those who are still there.
+    ///
+    /// What is handed on was never begun, or begun at `QoS` 1 and not acknowledged. A `QoS` 2
+    /// message that was begun may have been received, so nobody else gets it [MQTT-4.8.2-5].
+    pub(crate) fn hand_on(
+        &mut self,
+        orphans: impl Iterator<Item = Delivery>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut overflowed = Vec::new();
+        for Delivery { message, share, .. } in orphans {
+            let Some(share) = share else { continue };
+            let mut turn = Turn {
+                now_ms: self.now_ms,
+                limits: &self.limits,
+                retained: &self.retained,
+                counters: &mut self.counters,
+            };
+            if message.is_expired(turn.now_ms) {
+                turn.counters.expired_messages += 1;
+                continue;
+            }
+            // Only filters that parsed were ever stored.
+            let group = Filter::parse(&share.filter)
+                .ok()
+                .and_then(|filter| self.subscriptions.find_group(&filter));
+            let Some(group) = group.and_then(|group| self.subscriptions.group(group)) else {
                 turn.counters.share_unserved += 1;
                 continue;
             };
-            let qos = message.qos.min(granted.options.qos);
-            let retain = retain && granted.options.retain_as_published;
-            let mut delivery = Delivery::new(message.clone(), qos, retain);
-            delivery.subscription_ids.extend(granted.subscription_id);
-            let offered =
-                self.sessions.change(key, |session| session.offer(delivery, &mut turn, effects));
-            if offered == Some(Offered::Overflowed) && !overflowed.contains(&key) {
-                overflowed.push(key);
-            }
+            let (sessions, retain) = (&mut self.sessions, share.retain);
+            let full = offer_to_group(group, sessions, &message, retain, &mut turn, effects);
+            overflowed.extend(full.filter(|key| !overflowed.contains(key)));
+        }
+        for key in overflowed {
+            self.end_session(key, EndReason::Overflowed, effects);
         }
     }
 
@@ -351,6 +374,38 @@ impl Machine {
             session.pump(&mut turn, effects);
         });
     }
+}
+
+/// Gives one message to one member, by turns: one that can be sent to now; else one that is
+/// connected; else one that can keep it. Returns the member if its backlog is full.
+fn offer_to_group(
+    group: &ShareGroup<SessionKey, Granted>,
+    sessions: &mut Sessions,
+    message: &Arc<Message>,
+    retain: bool,
+    turn: &mut Turn<'_>,
+    effects: &mut Vec<Effect>,
+) -> Option<SessionKey> {
+    let is_away = |key| !sessions.get(key).is_some_and(Session::is_attached);
+    let is_busy = |key| !sessions.get(key).is_some_and(Session::takes_at_once);
+    let is_kept_for = |qos: QoS| message.qos.min(qos) != QoS::AtMostOnce;
+    let chosen = group
+        .next_round_robin(|key, granted| {
+            is_away(key) || is_kept_for(granted.options.qos) && is_busy(key)
+        })
+        .or_else(|| group.next_round_robin(|key, _| is_away(key)))
+        .or_else(|| group.next_round_robin(|_, granted| !is_kept_for(granted.options.qos)));
+    let Some((key, granted)) = chosen else {
+        turn.counters.share_unserved += 1;
+        return None;
+    };
+    let qos = message.qos.min(granted.options.qos);
+    let keeps_retain = granted.options.retain_as_published;
+    let mut delivery = Delivery::new(message.clone(), qos, retain && keeps_retain);
+    delivery.subscription_ids.extend(granted.subscription_id);
+    delivery.share = granted.shared.clone().map(|filter| Share { filter, retain });
+    let offered = sessions.change(key, |session| session.offer(delivery, turn, effects));
+    (offered == Some(Offered::Overflowed)).then_some(key)
 }
 
 /// A publish of a connection that its session no longer has.

@@ -9,12 +9,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::checkpoint::{Copies, Next};
-use crate::session::{Session, SessionKey};
+use crate::session::{Session, SessionKey, is_guest};
 
 /// Sums over all sessions, kept as they change: reading them must not walk a million sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Totals {
     pub(crate) attached: u64,
+    pub(crate) guests: u64,
     pub(crate) queued: u64,
     pub(crate) queued_bytes: u64,
     pub(crate) in_flight: u64,
@@ -24,6 +25,7 @@ impl Totals {
     pub(crate) fn of(session: &Session) -> Self {
         Self {
             attached: u64::from(session.is_attached()),
+            guests: u64::from(is_guest(&session.client_id)),
             queued: session.backlog.len() as u64,
             queued_bytes: session.backlog.weight_bytes(),
             in_flight: session.window.len() as u64,
@@ -32,6 +34,7 @@ impl Totals {
 
     fn replace(&mut self, before: Self, after: Self) {
         self.attached = self.attached - before.attached + after.attached;
+        self.guests = self.guests - before.guests + after.guests;
         self.queued = self.queued - before.queued + after.queued;
         self.queued_bytes = self.queued_bytes - before.queued_bytes + after.queued_bytes;
         self.in_flight = self.in_flight - before.in_flight + after.in_flight;

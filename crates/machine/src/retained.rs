@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use quantumqtt_topics::{Filter, RetainedIndex, RetainedMatches};
+use quantumqtt_topics::{Filter, RetainedIndex, RetainedMatches, Visit};
 
 use crate::checkpoint::{Copies, Next};
 use crate::expiry::Deadline;
@@ -102,6 +102,33 @@ impl Machine {
     /// What a subscriber that is not stored here receives when it subscribes to `filter`.
     pub fn retained_matching(&self, filter: &Filter<'_>, now_ms: u64) -> Vec<Arc<Message>> {
         self.retained.matching(filter, now_ms)
+    }
+
+    /// Shows `look` one retained message after the other, those that `filter` matches and None for
+    /// the others, until it says false; returns the topic to go on after, if there is more.
+    ///
+    /// For callers that bound their work: between two matches there may be many topics.
+    pub fn visit_retained(
+        &self,
+        filter: &Filter<'_>,
+        after: Option<&str>,
+        mut look: impl FnMut(Option<&Arc<Message>>) -> bool,
+    ) -> Option<Box<str>> {
+        let index = &self.retained.index;
+        let mut walk = match after {
+            Some(topic) => index.matching_after(filter, topic),
+            None => index.matching(filter),
+        };
+        while let Some(visit) = walk.visit() {
+            let (topic, message) = match visit {
+                Visit::Match(topic, message) => (topic, Some(message)),
+                Visit::Passed(topic) => (topic, None),
+            };
+            if !look(message) {
+                return Some(topic.into());
+            }
+        }
+        None
     }
 
     /// Makes `message` its topic's retained one, or removes that if it is empty.

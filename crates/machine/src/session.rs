@@ -29,6 +29,10 @@
 //! A client that asks for nothing to be kept (expiry 0) and finds nothing kept is not stored at
 //! all: `SessionOpened` says so with incarnation 0.
 //!
+//! A *guest* is the exception: the session of one connection, which ends with it, under a name that
+//! begins with a null character, as no client id can. A transient session is one where it takes
+//! part in share groups, for whose turn it is must be the same on every replica (DESIGN §5).
+//!
 //! Time. A session's own expiry and its will's delay are checked when its client returns, besides
 //! at each tick: a tick that was late must not resurrect what MQTT says has ended [MQTT-4.1.0-1],
 //! nor cancel a will whose delay was over [MQTT-3.1.2-8].
@@ -54,6 +58,11 @@ use crate::window::{Repeat, Window};
 
 /// The incarnation, as key.
 pub(crate) type SessionKey = u64;
+
+/// Whether a session of this name is a guest; see the head of `session.rs`.
+pub fn is_guest(client_id: &str) -> bool {
+    client_id.starts_with('\0')
+}
 
 /// The connection a session is attached to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,7 +338,9 @@ impl Machine {
         }
         match found {
             Some(key) => self.attach_session(key, true, previous, open, effects),
-            None if open.expiry_s == 0 => effects.push(not_stored(open, previous)),
+            None if open.expiry_s == 0 && !is_guest(open.client_id) => {
+                effects.push(not_stored(open, previous));
+            }
             None => {
                 self.last_incarnation += 1;
                 let key = self.last_incarnation;
@@ -515,6 +526,8 @@ impl Machine {
             origin: session.attachment.map(|attachment| attachment.origin),
             reason,
         }));
+        let begun = session.window.into_deliveries().filter(|begun| !begun.is_exactly_once());
+        self.hand_on(begun.chain(session.backlog.into_deliveries()), effects);
     }
 }
 

@@ -55,8 +55,10 @@ impl Counters {
 /// A frozen view of one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statistics {
-    /// Stored sessions.
+    /// Stored sessions, without guests.
     pub sessions: u64,
+    /// Members of share groups whose session ends with their connection.
+    pub guests: u64,
     /// Those attached to a connection.
     pub sessions_attached: u64,
     /// Subscriptions of stored sessions; each member of a share group is one.

@@ -22,15 +22,23 @@ use crate::machine::Machine;
 use crate::session::{Session, SessionKey, Turn};
 
 /// What the trie says about a subscriber.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) options: SubscriptionOptions,
     pub(crate) subscription_id: Option<u32>,
+    /// The whole filter of a member of a share group.
+    pub(crate) shared: Option<Arc<str>>,
 }
 
 impl Granted {
     pub(crate) fn of(subscription: &Subscription) -> Self {
-        Self { options: subscription.options, subscription_id: subscription.subscription_id }
+        let filter = &subscription.filter;
+        let is_shared = Filter::parse(filter).is_ok_and(|filter| filter.share.is_some());
+        Self {
+            options: subscription.options,
+            subscription_id: subscription.subscription_id,
+            shared: is_shared.then(|| filter.clone()),
+        }
     }
 }
 

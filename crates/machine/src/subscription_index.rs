@@ -5,8 +5,8 @@
 //! so groups are a table of the state like sessions are: by filter, copied before their first
 //! change (`checkpoint/copies.rs`).
 //!
-//! Whoever is told of a group may move its cursor, so [`SubscriptionIndex::matches`] notes where it
-//! stood, and so must every other way to a group. The note is by the group's place in the
+//! Whoever is told of a group may move its cursor, so [`SubscriptionIndex::matches`] and
+//! [`SubscriptionIndex::find_group`] note where it stood. The note is by the group's place in the
 //! trie, which stays the same until the group's members change; and whoever changes those makes the
 //! copy first.
 
@@ -81,6 +81,13 @@ impl SubscriptionIndex {
         for &id in found.groups() {
             self.note_cursor(id);
         }
+    }
+
+    /// The group a shared filter names; the caller may move its cursor.
+    pub(crate) fn find_group(&mut self, filter: &Filter<'_>) -> Option<GroupId> {
+        let id = self.trie.find_group(filter)?;
+        self.note_cursor(id);
+        Some(id)
     }
 
     fn note_cursor(&mut self, id: GroupId) {

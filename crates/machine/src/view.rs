@@ -8,7 +8,7 @@ use quantumqtt_wire::QoS;
 use crate::command::Origin;
 use crate::effect::Subscription;
 use crate::machine::Machine;
-use crate::session::Session;
+use crate::session::{Session, is_guest};
 use crate::will::StoredWill;
 use crate::window::Stage;
 
@@ -143,9 +143,10 @@ impl Machine {
         attached.map(|session| (&*session.client_id, session.epoch))
     }
 
-    /// The ids of all clients with a stored session, in order.
+    /// The ids of all clients with a stored session, in order; guests are none of their own.
     pub fn client_ids(&self) -> impl Iterator<Item = &str> {
-        self.sessions.by_client_id().map(|session| &*session.client_id)
+        let ids = self.sessions.by_client_id().map(|session| &*session.client_id);
+        ids.filter(|client_id| !is_guest(client_id))
     }
 }
 

@@ -239,6 +239,14 @@ impl Window {
         self.exchanges.values()
     }
 
+    /// Messages whose exchange was begun and not finished, in order; for a session that is no more.
+    pub(crate) fn into_deliveries(self) -> impl Iterator<Item = Delivery> {
+        self.exchanges.into_values().filter_map(|exchange| match exchange.stage {
+            Stage::Unsent(delivery) | Stage::Sent(delivery) => Some(delivery),
+            Stage::Released => None,
+        })
+    }
+
     /// The id the next search for a free one begins at: state, since it decides ids to come.
     pub(crate) fn next_id(&self) -> u16 {
         self.next_id

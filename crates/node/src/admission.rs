@@ -81,10 +81,12 @@ impl RefusalReason {
             | Self::NotAuthorized
             | Self::IdentityMismatch
             | Self::WillNotAuthorized
+            | Self::AuthenticationTimeout
             | Self::PlaintextPassword => ReasonCode::NOT_AUTHORIZED,
             Self::Busy => ReasonCode::SERVER_BUSY,
             Self::LogFull => ReasonCode::QUOTA_EXCEEDED,
             Self::BadAuthenticationMethod => ReasonCode::BAD_AUTHENTICATION_METHOD,
+            Self::AuthenticationOutOfTurn => ReasonCode::PROTOCOL_ERROR,
             Self::WillInvalid => ReasonCode::TOPIC_NAME_INVALID,
             // Below MQTT nobody hears a code; above it these are as good as malformed.
             Self::Malformed

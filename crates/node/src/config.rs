@@ -87,6 +87,7 @@ pub struct LogConfig {
 
 /// All that a node needs to know.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "switches of the operator, each by itself")]
 pub struct NodeConfig {
     /// Its number in the cluster; part of every entry's header.
     pub node_id: u32,
@@ -108,6 +109,10 @@ pub struct NodeConfig {
     pub disconnect_denied: bool,
     /// Whether a client with a user name must have it as its client id.
     pub client_id_is_user: bool,
+    /// Methods of enhanced authentication that Python answers.
+    pub auth_methods: Vec<String>,
+    /// Whether a client may have more unacknowledged publishes than it was told.
+    pub tolerates_excess: bool,
     /// The log; None is durability `memory`.
     pub log: Option<LogConfig>,
 }

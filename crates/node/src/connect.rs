@@ -14,6 +14,7 @@ use quantumqtt_reactor::{ConnectionId, Then, Turn};
 use quantumqtt_wire::{ConnAck, Connect, Packet, Property, PropertyBlock, ReasonCode, Version};
 
 use crate::admission::Verdict;
+use crate::authentication::Exchange;
 use crate::connection::{Connection, Session, State};
 use crate::events::{Event, EventKind};
 use crate::limits::V31_CLIENT_ID_CHARS;
@@ -28,6 +29,8 @@ use crate::will::Will;
 /// A CONNECT on its way, owned because the bytes are gone while it waits.
 pub(crate) struct Opening {
     pub(crate) step: Step,
+    /// Enhanced authentication, if CONNECT names a method.
+    pub(crate) exchange: Option<Box<Exchange>>,
     pub(crate) user_name: Option<Box<str>>,
     pub(crate) password: Option<Box<[u8]>>,
     /// What the two are remembered by when they are good.
@@ -68,7 +71,9 @@ impl ShardService {
             Err(reason) => return self.refuse(turn, connection, reason),
         };
         let certified = &connection.who.user;
-        let verdict = if certified.is_empty() {
+        let verdict = if opening.exchange.is_some() {
+            Verdict::Ask
+        } else if certified.is_empty() {
             self.doors.look(connection.listener, &mut opening, &self.shared.verdicts)
         } else {
             // What CONNECT says of user and password is beside the point.
@@ -78,7 +83,13 @@ impl ShardService {
         if verdict == Verdict::Known {
             opening.identity = opening.user_name.clone().unwrap_or_default();
         }
+        let has_method = opening.exchange.is_some();
         connection.state = State::Opening(Box::new(opening));
+        if has_method {
+            // A method stands for itself: what user name and password say is not looked at.
+            let data = connect.properties.authentication_data();
+            return self.begin_authentication(turn, connection, data);
+        }
         match verdict {
             Verdict::Admit | Verdict::Known => self.claim(turn, connection),
             Verdict::Refuse(reason) => self.refuse(turn, connection, reason),
@@ -94,7 +105,7 @@ impl ShardService {
     ) -> Result<Opening, RefusalReason> {
         let limits = &self.shared.limits;
         let properties = &connect.properties;
-        if properties.authentication_method().is_some() {
+        if properties.authentication_method().is_some_and(|method| !self.knows_method(method)) {
             return Err(RefusalReason::BadAuthenticationMethod);
         }
         let id_was_assigned = connect.client_id.is_empty();
@@ -127,6 +138,7 @@ impl ShardService {
         let other_keep_alive_s = (may_be_told && is_too_long).then_some(ceiling_s);
         Ok(Opening {
             step: Step::Verdict,
+            exchange: Exchange::of(connect).map(Box::new),
             user_name: connect.user_name.map(Into::into),
             password: connect.password.map(Into::into),
             credential: None,
@@ -149,7 +161,17 @@ impl ShardService {
         connection: &Connection,
         reason: RefusalReason,
     ) -> Then {
-        let code = reason.connack_code();
+        self.refuse_as(turn, connection, reason, reason.connack_code())
+    }
+
+    /// The same with a code that Python chose.
+    pub(crate) fn refuse_as(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        reason: RefusalReason,
+        code: ReasonCode,
+    ) -> Then {
         write_refusal(turn, &connection.outlet, connection.version, code);
         self.note_refusal(turn.now_ms(), connection, reason);
         Then::Close(CloseReason::Refused.into())
@@ -200,6 +222,19 @@ impl ShardService {
         opening.identity = opening.user_name.clone().unwrap_or_default();
         if let Some(credential) = opening.credential.filter(|_| may_be_remembered) {
             self.shared.verdicts.remember(credential);
+        }
+        self.claim(turn, connection)
+    }
+
+    /// Enhanced authentication has come to its end: the client is who it says.
+    pub(crate) fn admit_as(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        user_name: Box<str>,
+    ) -> Then {
+        if let State::Opening(opening) = &mut connection.state {
+            opening.identity = user_name;
         }
         self.claim(turn, connection)
     }
@@ -303,8 +338,11 @@ impl ShardService {
         turn.write(&connection.outlet, |out| {
             out.outbound.window = opening.receive_maximum;
         });
-        let opening = Opening { will: None, ..*opening };
+        let mut opening = Opening { will: None, ..*opening };
         self.write_connack(turn, connection, &opening, session_present);
+        if let Some(exchange) = opening.exchange.take() {
+            connection.rare().exchange = Some(Box::new(exchange.settled()));
+        }
         connection.packet_bytes_max = opening.packet_bytes_max;
         connection.last_packet_ms = turn.now_ms();
         connection.silence_ms_max = u64::from(opening.keep_alive_s) * 1500;
@@ -332,13 +370,15 @@ impl ShardService {
             Some(Property::MaximumPacketSize(self.packet_bytes_max(connection))),
             id.map(Property::AssignedClientId),
             Some(Property::TopicAliasMaximum(limits.topic_alias_max)),
-            Some(Property::SharedSubscriptionAvailable(false)),
+            Some(Property::SharedSubscriptionAvailable(true)),
             opening.other_keep_alive_s.map(Property::ServerKeepAlive),
             Some(Property::UserProperty("qmq-durability", self.shared.durability)),
         ];
+        let exchange = opening.exchange.as_ref().map(|exchange| exchange.facts());
+        let proof = exchange.into_iter().flatten();
         let mut block = PropertyBlock::new();
         if connection.version == Version::V5 {
-            for fact in facts.into_iter().flatten() {
+            for fact in facts.into_iter().chain(proof).flatten() {
                 // Each stands there once and was validated with the configuration.
                 let _ = block.push(fact);
             }

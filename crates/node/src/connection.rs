@@ -11,8 +11,11 @@ use quantumqtt_machine::{Deliver, Origin};
 use quantumqtt_reactor::{ConnectionId, Outlet, Peer};
 use quantumqtt_wire::Version;
 
+use crate::authentication::Exchange;
 use crate::connect::Opening;
+use crate::guest::Guest;
 use crate::outbound::Outbound;
+use crate::retained::Replay;
 use crate::rights::{Allowed, Principal};
 use crate::will::Will;
 
@@ -59,6 +62,12 @@ pub(crate) struct Rare {
     pub(crate) received_ids: BTreeSet<u16>,
     /// Deliveries of a stored session that wait for room in the outlet; at most its window.
     pub(crate) deliveries: VecDeque<Deliver>,
+    /// Its method of enhanced authentication, if it has one.
+    pub(crate) exchange: Option<Box<Exchange>>,
+    /// Its place in share groups, if the session is transient and takes part in any.
+    pub(crate) guest: Option<Guest>,
+    /// Retained messages that a new subscription still has to bring.
+    pub(crate) replay: Option<Replay>,
     /// Topic aliases the client has set, and the bytes of their topics.
     pub(crate) aliases: BTreeMap<u16, Box<str>>,
     pub(crate) alias_bytes: usize,

@@ -10,7 +10,7 @@ use quantumqtt_wire::{PacketId, Properties, PropertyBlock, PropertyId, Publish, 
 
 use crate::effects::fill_block;
 use crate::index::{Route, Subscriber};
-use crate::outbound::{Sent, SentLoose, send, send_loose};
+use crate::outbound::{Encoded, Expiry, Sent, SentLoose, send, send_loose};
 use crate::reasons::{CloseReason, DropReason};
 use crate::run::Run;
 use crate::shard::ShardService;
@@ -77,17 +77,20 @@ impl FormKey<'_> {
 struct Form<'a> {
     bytes: &'a [u8],
     packet_id_at: usize,
+    /// Where what is left of the message expiry stands.
+    expiry_at: Option<usize>,
 }
 
 #[derive(Debug, Default)]
 struct FormBuffer {
     bytes: Vec<u8>,
     packet_id_at: usize,
+    expiry_at: Option<usize>,
 }
 
 impl FormBuffer {
     fn form(&self) -> Form<'_> {
-        Form { bytes: &self.bytes, packet_id_at: self.packet_id_at }
+        Form { bytes: &self.bytes, packet_id_at: self.packet_id_at, expiry_at: self.expiry_at }
     }
 }
 
@@ -128,6 +131,8 @@ fn encode(
     key: FormKey<'_>,
 ) {
     into.bytes.clear();
+    into.expiry_at = None;
+    let mut after_expiry = None;
     let mut properties = Properties::EMPTY;
     if key.is_v5() {
         properties = message.properties;
@@ -135,8 +140,10 @@ fn encode(
             && key.subscription_ids.is_empty()
             && !properties.contains(PropertyId::TopicAlias);
         if !is_as_is {
-            fill_block(block, message.properties, message.expiry_s, key.subscription_ids);
+            let expiry_ends =
+                fill_block(block, message.properties, message.expiry_s, key.subscription_ids);
             properties = block.as_properties();
+            after_expiry = expiry_ends.map(|at| properties.as_bytes().len() - at);
         }
     }
     let publish = Publish {
@@ -150,7 +157,11 @@ fn encode(
     };
     // What was decoded within limits encodes; if it ever does not, nothing is sent.
     match publish.encode(key.version, &mut into.bytes) {
-        Ok(encoded) => into.packet_id_at = encoded.packet_id_at.unwrap_or(0),
+        Ok(encoded) => {
+            into.packet_id_at = encoded.packet_id_at.unwrap_or(0);
+            let behind = |rest: usize| rest + message.payload.len() + size_of::<u32>();
+            into.expiry_at = after_expiry.map(|rest| into.bytes.len() - behind(rest));
+        }
         Err(_) => into.bytes.clear(),
     }
 }
@@ -195,7 +206,7 @@ pub(crate) fn deliver(
             subscription_ids: &route.subscription_ids,
         };
         let form = encoder.form(message, key);
-        delivered.must_pause |= push(turn, cells, subscriber, form, qos, message.publisher);
+        delivered.must_pause |= push(turn, cells, subscriber, form, qos, message);
     }
     delivered
 }
@@ -215,7 +226,7 @@ pub(crate) fn deliver_retained(
         retain: true,
         subscription_ids: subscriber.subscription_id.as_slice(),
     };
-    push(turn, cells, subscriber, encoder.form(message, key), message.qos, None);
+    push(turn, cells, subscriber, encoder.form(message, key), message.qos, message);
 }
 
 /// Push one form; true when the publisher should pause.
@@ -226,7 +237,7 @@ fn push(
     subscriber: &Subscriber,
     form: Form<'_>,
     qos: QoS,
-    publisher: Option<ConnectionId>,
+    message: &Outgoing<'_>,
 ) -> bool {
     if form.bytes.is_empty() {
         return false;
@@ -235,15 +246,28 @@ fn push(
         cells.count_drop(DropReason::PacketTooLarge, 1);
         return false;
     }
+    let at_ms = expires_at_ms(turn.now_ms(), message.expiry_s);
     if qos == QoS::AtMostOnce {
-        return push_loose(turn, cells, subscriber, form.bytes, 1, publisher);
+        return push_loose(turn, cells, subscriber, form.bytes, 1, at_ms, message.publisher);
     }
     let outlet = &subscriber.outlet;
-    match turn.write(outlet, |out| send(out, form.bytes, form.packet_id_at, qos)) {
+    let encoded = Encoded {
+        bytes: form.bytes,
+        packet_id_at: form.packet_id_at,
+        qos,
+        expiry: message.expiry_s.map(|_| Expiry { at_ms, value_at: form.expiry_at }),
+        shared_id: None,
+    };
+    match turn.write(outlet, |out| send(out, encoded)) {
         Sent::Taken => cells.count_sent(qos, 1),
         Sent::TooSlow => turn.close(outlet.id(), CloseReason::SlowSubscriber.into()),
     }
     false
+}
+
+/// When a message that leaves now with `expiry_s` to go expires.
+pub(crate) fn expires_at_ms(now_ms: u64, expiry_s: Option<u32>) -> u64 {
+    expiry_s.map_or(u64::MAX, |expiry_s| now_ms + u64::from(expiry_s) * 1000)
 }
 
 /// Push QoS 0 packets; true when the publisher should pause.
@@ -254,10 +278,12 @@ pub(crate) fn push_loose(
     subscriber: &Subscriber,
     bytes: &[u8],
     messages: u64,
+    expires_at_ms: u64,
     publisher: Option<ConnectionId>,
 ) -> bool {
-    let SentLoose { taken, dropped, must_pause } =
-        turn.write(&subscriber.outlet, |out| send_loose(out, bytes, messages, publisher));
+    let SentLoose { taken, dropped, must_pause } = turn.write(&subscriber.outlet, |out| {
+        send_loose(out, bytes, messages, expires_at_ms, publisher)
+    });
     cells.count_sent(QoS::AtMostOnce, taken);
     if dropped > 0 {
         cells.count_drop(DropReason::SlowSubscriber, dropped);

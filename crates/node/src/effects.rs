@@ -8,22 +8,21 @@
 
 use quantumqtt_machine::{
     AckKind, Command, ConnectionLost, Deliver, Effect, Origin, Record, SessionEnded, SessionOpened,
-    SubscriptionOptions,
+    is_guest,
 };
 use quantumqtt_reactor::{ConnectionId, Connections, Then, Turn};
-use quantumqtt_topics::{Action, Filter};
+use quantumqtt_topics::Action;
 use quantumqtt_wire::{
     AckKind as WireAck, PacketId, PacketType, Properties, Property, PropertyBlock, Publish, QoS,
     ReasonCode,
 };
 
 use crate::connection::{Connection, Session};
-use crate::deliver::{Audience, Outgoing, deliver, deliver_retained};
-use crate::index::Subscriber;
+use crate::deliver::{Audience, Outgoing, deliver};
 use crate::limits::DELIVERIES_WAITING_MAX;
 use crate::packets::{write_ack, write_suback, write_unsuback};
 use crate::reasons::{CloseReason, DropReason, RefusalReason};
-use crate::shard::{Mail, RetainedFound, RetainedWanted, ShardService, close, go_on};
+use crate::shard::{Mail, ShardService, close, go_on};
 
 /// The connection an effect is for; None when it is for nobody in particular.
 fn addressee(effect: &Effect) -> Option<Origin> {
@@ -54,9 +53,11 @@ impl ShardService {
                 Effect::SessionOpened(opened) => {
                     // Epoch 0: opened only to discard what was stored.
                     let is_stored = opened.session_epoch != 0;
-                    self.shared.registry.set_stored(&opened.client_id, is_stored);
+                    if !is_guest(&opened.client_id) {
+                        self.shared.registry.set_stored(&opened.client_id, is_stored);
+                    }
                 }
-                Effect::SessionEnded(ended) => {
+                Effect::SessionEnded(ended) if !is_guest(&ended.client_id) => {
                     self.shared.registry.set_stored(&ended.client_id, false);
                 }
                 _ => {}
@@ -115,6 +116,19 @@ impl ShardService {
             return;
         };
         let then = match effect {
+            Effect::SessionOpened(opened) if is_guest(&opened.client_id) => {
+                self.on_guest_opened(turn, connection, &opened)
+            }
+            Effect::Subscribed(subscribed) if is_guest(&subscribed.client_id) => {
+                self.on_guest_subscribed(turn, connection, &subscribed);
+                Then::Continue
+            }
+            Effect::Unsubscribed(unsubscribed) if is_guest(&unsubscribed.client_id) => {
+                self.on_guest_unsubscribed(turn, connection, &unsubscribed);
+                Then::Continue
+            }
+            // A transient session has answered PUBREC by itself.
+            Effect::Release { .. } if !connection.is_stored() => Then::Continue,
             Effect::SessionOpened(opened) => self.on_session_opened(turn, connection, &opened),
             Effect::OpenRefused { .. } => {
                 self.refuse(turn, connection, RefusalReason::IdentityMismatch)
@@ -203,6 +217,12 @@ impl ShardService {
         connection: &mut Connection,
         deliver: Deliver,
     ) -> Then {
+        if !connection.is_stored() {
+            if !self.rights.may(connection, Action::Read, &deliver.message.topic) {
+                return self.drop_forbidden(turn, connection, &deliver);
+            }
+            return self.deliver_to_guest(turn, connection, &deliver);
+        }
         let waiting = connection.rare.as_ref().map_or(0, |rare| rare.deliveries.len());
         let has_room = turn.write(&connection.outlet, |out| !out.is_over_soft_limit());
         if waiting == 0 && has_room {
@@ -280,65 +300,14 @@ impl ShardService {
         if let Some(packet_id) = deliver.packet_id.and_then(PacketId::new) {
             let is_exactly_once = deliver.qos == QoS::ExactlyOnce;
             let kind = if is_exactly_once { WireAck::PubRec } else { WireAck::PubAck };
+            if !connection.is_stored() {
+                let reason = ReasonCode::NOT_AUTHORIZED;
+                self.propose_guest_ack(turn, connection, kind, packet_id, reason);
+                return Then::Continue;
+            }
             self.propose_client_ack(turn, connection, kind, packet_id, ReasonCode::NOT_AUTHORIZED);
         }
         Then::Continue
-    }
-
-    /// Find retained messages for a transient subscriber, on the shard that owns the partition.
-    pub(crate) fn find_retained(
-        &mut self,
-        turn: &mut Turn<Self>,
-        connection: ConnectionId,
-        wanted: &[RetainedWanted],
-    ) {
-        let Some(partition) = &self.partition else {
-            return;
-        };
-        let mut found = Vec::new();
-        for wanted in wanted {
-            let Ok(filter) = Filter::parse(&wanted.filter) else {
-                continue;
-            };
-            for message in partition.machine().retained_matching(&filter, turn.now_ms()) {
-                found.push(RetainedFound {
-                    message,
-                    qos: wanted.qos,
-                    subscription_id: wanted.subscription_id,
-                });
-            }
-        }
-        if !found.is_empty() {
-            turn.post(connection.shard(), Mail::RetainedFound { connection, found });
-        }
-    }
-
-    /// Retained messages have come for a transient subscriber of this shard.
-    pub(crate) fn on_retained_found(
-        &mut self,
-        turn: &mut Turn<Self>,
-        connection: &mut Connection,
-        found: &[RetainedFound],
-    ) {
-        let cells = &self.shared.cells[usize::from(self.shard)];
-        for found in found {
-            if !self.rights.may(connection, Action::Read, &found.message.topic) {
-                cells.count_drop(DropReason::NotAuthorized, 1);
-                continue;
-            }
-            let message = Outgoing {
-                topic: &found.message.topic,
-                payload: &found.message.payload,
-                properties: stored_properties(&found.message.properties),
-                expiry_s: found.message.remaining_s(turn.now_ms()),
-                qos: found.message.qos.min(found.qos),
-                retain: true,
-                publisher: None,
-            };
-            let options = SubscriptionOptions::with_qos(found.qos);
-            let subscriber = Subscriber::of(connection, options, found.subscription_id);
-            deliver_retained(&mut self.encoder, turn, cells, &subscriber, &message);
-        }
     }
 }
 
@@ -348,7 +317,12 @@ fn on_session_ended(
     connection: &Connection,
     ended: &SessionEnded,
 ) -> Then {
-    if connection.session_ids().0 != ended.session_epoch {
+    let guest = connection.rare.as_ref().and_then(|rare| rare.guest.as_ref());
+    let epoch = match guest.filter(|_| is_guest(&ended.client_id)) {
+        Some(guest) => guest.epoch().unwrap_or(0),
+        None => connection.session_ids().0,
+    };
+    if epoch != ended.session_epoch {
         return Then::Continue; // an earlier life of this session
     }
     close(turn, connection, CloseReason::SessionEnded)
@@ -387,24 +361,26 @@ fn acknowledge(
 }
 
 /// Properties that were validated before they were stored.
-fn stored_properties(bytes: &[u8]) -> Properties<'_> {
+pub(crate) fn stored_properties(bytes: &[u8]) -> Properties<'_> {
     Properties::from_forwardable(bytes).unwrap_or(Properties::EMPTY)
 }
 
-/// Forwardable properties plus what belongs to this delivery.
+/// Forwardable properties plus what belongs to this delivery; returns where the expiry ends.
 pub(crate) fn fill_block(
     block: &mut PropertyBlock,
     forwardable: Properties<'_>,
     expiry_s: Option<u32>,
     subscription_ids: &[u32],
-) {
+) -> Option<usize> {
     block.clear();
     forwardable.forwardable(block);
     // Neither can fail: the expiry is the only one, and identifiers came in as identifiers.
     if let Some(expiry_s) = expiry_s {
         let _ = block.push(Property::MessageExpiryInterval(expiry_s));
     }
+    let expiry_ends = expiry_s.map(|_| block.as_bytes().len());
     for &id in subscription_ids {
         let _ = block.push(Property::SubscriptionId(id));
     }
+    expiry_ends
 }

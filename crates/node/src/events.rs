@@ -21,6 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 #[expect(missing_docs, reason = "documented in _core.pyi, where they are read")]
 pub enum EventKind {
     AdmissionWanted,
+    AuthenticationWanted,
     SessionOpened,
     SessionClosed,
     ConnectionRefused,
@@ -34,6 +35,7 @@ impl EventKind {
     pub const fn label(self) -> &'static str {
         match self {
             Self::AdmissionWanted => "admission_wanted",
+            Self::AuthenticationWanted => "authentication_wanted",
             Self::SessionOpened => "session_opened",
             Self::SessionClosed => "session_closed",
             Self::ConnectionRefused => "connection_refused",
@@ -57,6 +59,8 @@ pub struct Event {
     pub version: Option<Version>,
     pub user_name: Option<Box<str>>,
     pub password: Option<Box<[u8]>>,
+    pub auth_method: Option<Box<str>>,
+    pub auth_data: Option<Box<[u8]>>,
     pub session_epoch: Option<u64>,
     pub reason: Option<Box<str>>,
     pub topic: Option<Box<str>>,
@@ -75,6 +79,8 @@ impl Event {
             version: None,
             user_name: None,
             password: None,
+            auth_method: None,
+            auth_data: None,
             session_epoch: None,
             reason: None,
             topic: None,

@@ -17,7 +17,7 @@ use parking_lot::RwLock;
 use quantumqtt_machine::SubscriptionOptions;
 use quantumqtt_reactor::{ConnectionId, Outlet};
 use quantumqtt_topics::{
-    Action, CACHED_TOPICS_MAX, Filter, Matches, RouteCache, RuleTable, SubscriptionTrie,
+    Action, CACHED_TOPICS_MAX, Filter, GroupId, Matches, RouteCache, RuleTable, SubscriptionTrie,
 };
 use quantumqtt_wire::Version;
 use smallvec::SmallVec;
@@ -68,7 +68,13 @@ pub(crate) struct Route {
 }
 
 /// The routes of one topic; shared between a cache and the turn that uses them.
-pub(crate) type Routes = Arc<[Route]>;
+#[derive(Debug, Clone)]
+struct Routes {
+    plain: Arc<[Route]>,
+    /// Share groups that match, of whose members one is chosen for each message. Most topics have
+    /// none, and pay nothing for those that do.
+    groups: Option<Arc<[GroupId]>>,
+}
 
 type Trie = SubscriptionTrie<ConnectionId, Subscriber>;
 
@@ -153,7 +159,7 @@ impl Router {
             matches: Matches::new(),
             last_topic: String::new(),
             last_generation: u64::MAX,
-            last_routes: Arc::new([]),
+            last_routes: Routes { plain: Arc::new([]), groups: None },
         }
     }
 
@@ -176,12 +182,62 @@ impl Router {
             self.last_topic.clear();
             self.last_topic.push_str(topic);
         }
-        &self.last_routes
+        &self.last_routes.plain
+    }
+
+    /// How many share groups want the topic whose routes were asked for last.
+    #[inline]
+    pub(crate) fn group_count(&self) -> usize {
+        self.last_routes.groups.as_ref().map_or(0, |groups| groups.len())
+    }
+
+    /// The member of a group whose turn it is for `topic`: the next that may read it and is not
+    /// behind, or the next that may read it.
+    pub(crate) fn member(
+        &mut self,
+        group: usize,
+        topic: &str,
+        mut is_behind: impl FnMut(&Subscriber) -> bool,
+    ) -> Option<Route> {
+        let mut fallback = None;
+        let mut left = usize::MAX;
+        while left > 0 {
+            let (id, subscriber, count) = self.next_member(group, topic)?;
+            left = left.min(count) - 1;
+            let subscription_ids = subscriber.subscription_id.into_iter().collect();
+            let route = Route { id, subscriber, subscription_ids };
+            if !is_behind(&route.subscriber) {
+                return Some(route);
+            }
+            fallback.get_or_insert(route);
+        }
+        fallback
+    }
+
+    fn next_member(
+        &mut self,
+        group: usize,
+        topic: &str,
+    ) -> Option<(ConnectionId, Subscriber, usize)> {
+        if self.index.generation() != self.last_generation {
+            self.routes(topic); // somebody subscribed since: group ids are from another time
+        }
+        let rules = self.rules.as_deref();
+        let may_not_read = |who: &Subscriber| {
+            rules.is_some_and(|rules| !rules.may(who.reader.who(), Action::Read, subject(topic)))
+        };
+        let trie = self.index.trie.read();
+        if trie.generation() != self.last_generation {
+            return None; // twice in one instant: the message meets a group that is changing
+        }
+        let group = trie.group(*self.last_routes.groups.as_ref()?.get(group)?)?;
+        let (id, subscriber) = group.next_round_robin(|_, who| may_not_read(who))?;
+        Some((id, subscriber.clone(), group.len()))
     }
 
     fn look_up(&mut self, topic: &str, generation: u64) -> Routes {
         if let Some(routes) = self.cache.get(topic, generation) {
-            return Arc::clone(routes);
+            return routes.clone();
         }
         self.index.trie.read().matches(topic, &mut self.matches);
         let rules = self.rules.as_deref();
@@ -190,12 +246,15 @@ impl Router {
             rules.is_none_or(|rules| rules.may(who, Action::Read, subject(topic)))
         };
         let found = self.matches.by_subscriber().filter(may_read);
-        let routes: Routes = found.map(Route::from_overlapping).collect();
+        let plain = found.map(Route::from_overlapping).collect();
+        let groups = self.matches.groups();
+        let groups = (!groups.is_empty()).then(|| groups.into());
+        let routes = Routes { plain, groups };
         // Matches hold outlets; kept until the next miss they would keep dead connections' memory.
         self.matches.clear();
         // Stored under the generation read *before* matching: if the trie moved on meanwhile the
         // entry is merely stale at once.
-        self.cache.put(topic, generation, Arc::clone(&routes));
+        self.cache.put(topic, generation, routes.clone());
         routes
     }
 }

@@ -16,6 +16,7 @@
 #![allow(clippy::similar_names)] // `shard` is one of the `shards` that share `shared`
 
 mod admission;
+mod authentication;
 mod checkpointer;
 mod config;
 mod connect;
@@ -23,6 +24,7 @@ mod connection;
 mod deliver;
 mod effects;
 mod events;
+mod guest;
 mod index;
 mod limits;
 mod log;
@@ -36,6 +38,7 @@ mod pressure;
 mod publish;
 mod reasons;
 mod registry;
+mod retained;
 mod rights;
 mod run;
 mod shard;
@@ -44,6 +47,7 @@ mod subscribe;
 mod verdicts;
 mod will;
 
+pub use authentication::Answer;
 pub use config::{ConfigError, ListenerConfig, LogConfig, NodeConfig, NodeLimits};
 pub use events::{Event, EventKind};
 pub use node::{Node, StartError};

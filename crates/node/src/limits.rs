@@ -12,6 +12,13 @@ pub(crate) const RECEIVED_IDS_MAX: usize = 65_535;
 pub(crate) const DELIVERIES_WAITING_MAX: usize = 2_048;
 /// Bytes of the topics behind one client's aliases; as much as 32 of the longest topics.
 pub(crate) const ALIAS_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// AUTH packets of a client in one exchange; SCRAM needs two.
+pub(crate) const AUTHENTICATION_STEPS_MAX: u32 = 16;
+/// One page of retained messages for a transient subscriber: so many messages, about so many bytes,
+/// and so many topics looked at for them.
+pub(crate) const RETAINED_PAGE_MESSAGES: usize = 256;
+pub(crate) const RETAINED_PAGE_BYTES: usize = 256 * 1024;
+pub(crate) const RETAINED_PAGE_VISITS: usize = 4_096;
 /// A subscriber whose socket has taken nothing for this long slows nobody down any more.
 pub(crate) const STALL_MS: u64 = 1_000;
 /// Bytes of a run of QoS 0 packets; the look at a slow reader's limits comes between runs.

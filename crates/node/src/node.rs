@@ -15,6 +15,7 @@ use quantumqtt_topics::RuleTable;
 use quantumqtt_wire::ReasonCode;
 
 use crate::admission::Doors;
+use crate::authentication::Answer;
 use crate::config::{ConfigError, NodeConfig};
 use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
@@ -91,6 +92,8 @@ impl Node {
             verdicts: Verdicts::default(),
             disconnect_denied: config.disconnect_denied,
             client_id_is_user: config.client_id_is_user,
+            auth_methods: config.auth_methods.iter().map(|method| method.as_str().into()).collect(),
+            tolerates_excess: config.tolerates_excess,
             index: Arc::new(Index::default()),
             events: EventQueue::new(limits.event_queue_count_max).map_err(StartError::Bell)?,
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
@@ -167,6 +170,17 @@ impl Node {
                 let verdict =
                     Mail::Verdict { connection, code: ReasonCode(code), may_be_remembered };
                 self.reactor.post(connection.shard(), verdict);
+            }
+        }
+    }
+
+    /// Answers to `AuthenticationWanted`, by ticket.
+    pub fn answer_authentications(&self, answers: Vec<(u64, Answer)>) {
+        for (ticket, answer) in answers {
+            let connection = ConnectionId::from_bits(ticket);
+            if connection.shard() < self.shards {
+                let answer = Box::new(answer);
+                self.reactor.post(connection.shard(), Mail::Answer { connection, answer });
             }
         }
     }

@@ -13,8 +13,7 @@
 //!
 //! A session that is held by the machine gets its packet ids there and uses none of this.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use quantumqtt_reactor::{ConnectionId, OutletGuard, Overflow};
 use quantumqtt_wire::{PacketId, QoS};
@@ -27,8 +26,12 @@ pub(crate) struct Outbound {
     /// How many unacknowledged messages the client takes; 0 until CONNACK.
     pub(crate) window: u16,
     in_flight: InFlight,
-    waiting: VecDeque<Encoded>,
+    waiting: VecDeque<Waiting>,
     waiting_bytes: usize,
+    /// Messages that expired here and were not counted yet.
+    expired: u64,
+    /// Packet ids in flight that came from a share group, each with the machine's own.
+    shared: BTreeMap<PacketId, PacketId>,
     /// QoS 0 messages behind a blocked socket; None nearly always.
     loose: Option<Box<LooseQueue>>,
     /// Publishers whose reads are paused until this client has caught up.
@@ -101,12 +104,54 @@ impl InFlight {
     }
 }
 
-/// A PUBLISH whose packet id is still open.
-#[derive(Debug, Clone)]
-pub(crate) struct Encoded {
-    pub(crate) bytes: Arc<[u8]>,
+/// A QoS 1 or 2 message, encoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Encoded<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Where its packet id is to be put.
     pub(crate) packet_id_at: usize,
     pub(crate) qos: QoS,
+    pub(crate) expiry: Option<Expiry>,
+    /// What the machine calls it, if it came from a share group.
+    pub(crate) shared_id: Option<PacketId>,
+}
+
+/// When nobody wants a message any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    pub(crate) at_ms: u64,
+    /// Where the four bytes stand that say what is left of it; none before MQTT 5.
+    pub(crate) value_at: Option<usize>,
+}
+
+impl Expiry {
+    pub(crate) fn is_over(self, now_ms: u64) -> bool {
+        self.at_ms <= now_ms
+    }
+}
+
+/// One that has to wait.
+#[derive(Debug)]
+struct Waiting {
+    bytes: Box<[u8]>,
+    packet_id_at: usize,
+    qos: QoS,
+    expiry: Option<Expiry>,
+    shared_id: Option<PacketId>,
+}
+
+impl Waiting {
+    /// The message as it is to be sent now: with what is left of its expiry [MQTT-3.3.2-6].
+    fn encoded(&mut self, now_ms: u64) -> Encoded<'_> {
+        if let Some(Expiry { at_ms, value_at: Some(at) }) = self.expiry
+            && let Some(value) = self.bytes.get_mut(at..at + 4)
+        {
+            let left_s = at_ms.saturating_sub(now_ms).div_ceil(1000) as u32;
+            value.copy_from_slice(&left_s.to_be_bytes());
+        }
+        let Self { packet_id_at, qos, expiry, shared_id, .. } = *self;
+        Encoded { bytes: &self.bytes, packet_id_at, qos, expiry, shared_id }
+    }
 }
 
 /// The client acknowledged something we never sent.
@@ -125,6 +170,26 @@ pub(crate) enum Sent {
 type Guard<'a> = OutletGuard<'a, Outbound>;
 
 impl Outbound {
+    /// Whether nothing waits behind the window.
+    pub(crate) fn nothing_waits(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Messages that expired behind the window since the last time.
+    pub(crate) fn take_expired(&mut self) -> u64 {
+        std::mem::take(&mut self.expired)
+    }
+
+    /// What the machine calls a message of a share group whose exchange goes on.
+    pub(crate) fn shared_id(&self, id: PacketId) -> Option<PacketId> {
+        self.shared.get(&id).copied()
+    }
+
+    /// And of one whose exchange is over.
+    pub(crate) fn take_shared_id(&mut self, id: PacketId) -> Option<PacketId> {
+        self.shared.remove(&id)
+    }
+
     fn has_room(&self) -> bool {
         self.in_flight.unsettled < self.window
     }
@@ -153,12 +218,14 @@ struct LooseQueue {
 struct Loose {
     bytes: Box<[u8]>,
     messages: u64,
+    /// `u64::MAX` for never.
+    expires_at_ms: u64,
 }
 
 impl LooseQueue {
-    fn push(&mut self, bytes: &[u8], messages: u64) {
+    fn push(&mut self, bytes: &[u8], messages: u64, expires_at_ms: u64) {
         self.bytes += bytes.len();
-        self.packets.push_back(Loose { bytes: bytes.into(), messages });
+        self.packets.push_back(Loose { bytes: bytes.into(), messages, expires_at_ms });
     }
 
     fn pop(&mut self) -> Option<Loose> {
@@ -177,12 +244,13 @@ pub(crate) fn send_loose(
     out: &mut Guard<'_>,
     bytes: &[u8],
     messages: u64,
+    expires_at_ms: u64,
     publisher: Option<ConnectionId>,
 ) -> SentLoose {
     // Not blocked means that a flush is on its way, after which nobody would look at the queue.
     let must_queue = out.outbound.loose.is_some() || out.is_over_soft_limit() && out.is_blocked();
     if must_queue {
-        return queue_loose(out, bytes, messages, publisher);
+        return queue_loose(out, bytes, messages, expires_at_ms, publisher);
     }
     match out.push(bytes) {
         Ok(()) => SentLoose { taken: messages, ..SentLoose::default() },
@@ -195,6 +263,7 @@ fn queue_loose(
     out: &mut Guard<'_>,
     bytes: &[u8],
     messages: u64,
+    expires_at_ms: u64,
     publisher: Option<ConnectionId>,
 ) -> SentLoose {
     let bytes_max = out.limits().out_bytes_max.saturating_sub(out.waiting_bytes());
@@ -213,7 +282,7 @@ fn queue_loose(
         let Some(oldest) = queue.pop() else { break };
         sent.dropped += oldest.messages;
     }
-    queue.push(bytes, messages);
+    queue.push(bytes, messages, expires_at_ms);
     if let Some(publisher) = publisher.filter(|_| !is_stalled) {
         outbound.paused.insert(publisher);
         sent.must_pause = true;
@@ -227,6 +296,8 @@ pub(crate) struct Refilled {
     pub(crate) sent: Sent,
     /// QoS 0 messages that are in the socket's buffer now.
     pub(crate) loose: u64,
+    /// Messages that waited until their expiry was over.
+    pub(crate) expired: u64,
     /// Publishers that may go on.
     pub(crate) publishers: BTreeSet<ConnectionId>,
     /// Something waits although the socket is not known to be full: flush and come back.
@@ -234,17 +305,18 @@ pub(crate) struct Refilled {
 }
 
 /// The socket takes bytes again: send what waits, and name the publishers that may go on.
-pub(crate) fn on_room(out: &mut Guard<'_>) -> Refilled {
-    let sent = send_waiting(out);
-    let loose = send_queued_loose(out);
+pub(crate) fn on_room(out: &mut Guard<'_>, now_ms: u64) -> Refilled {
+    let sent = send_waiting(out, now_ms);
+    let loose = send_queued_loose(out, now_ms);
+    let expired = std::mem::take(&mut out.outbound.expired);
     let is_empty = out.outbound.loose.is_none();
     let may_go_on = is_empty && out.has_room_again();
     let paused = &mut out.outbound.paused;
     let publishers = if may_go_on { std::mem::take(paused) } else { BTreeSet::new() };
-    Refilled { sent, loose, publishers, again: !is_empty && !out.is_blocked() }
+    Refilled { sent, loose, expired, publishers, again: !is_empty && !out.is_blocked() }
 }
 
-fn send_queued_loose(out: &mut Guard<'_>) -> u64 {
+fn send_queued_loose(out: &mut Guard<'_>, now_ms: u64) -> u64 {
     let mut messages = 0;
     while !out.is_over_soft_limit() {
         let Some(queue) = &mut out.outbound.loose else { break };
@@ -252,6 +324,10 @@ fn send_queued_loose(out: &mut Guard<'_>) -> u64 {
             out.outbound.loose = None;
             break;
         };
+        if oldest.expires_at_ms <= now_ms {
+            out.outbound.expired += oldest.messages;
+            continue;
+        }
         // Ring and queue together are within the maximum, so it fits.
         if out.push(&oldest.bytes).is_ok() {
             messages += oldest.messages;
@@ -262,13 +338,14 @@ fn send_queued_loose(out: &mut Guard<'_>) -> u64 {
 
 /// Send a QoS 1 or 2 message now, or let it wait behind the window.
 ///
-/// `bytes` is only shared (and allocated) when it has to wait.
-pub(crate) fn send(out: &mut Guard<'_>, bytes: &[u8], packet_id_at: usize, qos: QoS) -> Sent {
+/// Its bytes are only copied (and allocated) when it has to wait.
+pub(crate) fn send(out: &mut Guard<'_>, message: Encoded<'_>) -> Sent {
     let must_wait =
         !out.outbound.waiting.is_empty() || !out.outbound.has_room() || out.is_over_soft_limit();
     if !must_wait {
-        return push_with_id(out, bytes, packet_id_at, qos);
+        return push_with_id(out, message);
     }
+    let Encoded { bytes, packet_id_at, qos, expiry, shared_id } = message;
     let outbound = &mut *out.outbound;
     if outbound.waiting.len() >= WAITING_COUNT_MAX
         || outbound.waiting_bytes + bytes.len() > WAITING_BYTES_MAX
@@ -276,15 +353,20 @@ pub(crate) fn send(out: &mut Guard<'_>, bytes: &[u8], packet_id_at: usize, qos: 
         return Sent::TooSlow;
     }
     outbound.waiting_bytes += bytes.len();
-    outbound.waiting.push_back(Encoded { bytes: bytes.into(), packet_id_at, qos });
+    let bytes = bytes.into();
+    outbound.waiting.push_back(Waiting { bytes, packet_id_at, qos, expiry, shared_id });
     Sent::Taken
 }
 
-fn push_with_id(out: &mut Guard<'_>, bytes: &[u8], packet_id_at: usize, qos: QoS) -> Sent {
+fn push_with_id(out: &mut Guard<'_>, message: Encoded<'_>) -> Sent {
+    let Encoded { bytes, packet_id_at, qos, shared_id, .. } = message;
     let stage = if qos == QoS::ExactlyOnce { Stage::Receive } else { Stage::Acknowledge };
     let Some(id) = out.outbound.in_flight.begin(stage) else {
         return Sent::TooSlow; // one id unanswered while all others went round
     };
+    if let Some(shared_id) = shared_id {
+        out.outbound.shared.insert(id, shared_id);
+    }
     let id = id.get().to_be_bytes();
     let pushed = out
         .push(&bytes[..packet_id_at])
@@ -296,14 +378,20 @@ fn push_with_id(out: &mut Guard<'_>, bytes: &[u8], packet_id_at: usize, qos: QoS
     }
 }
 
-/// Send what waits, as far as window and buffer allow.
-pub(crate) fn send_waiting(out: &mut Guard<'_>) -> Sent {
+/// Send what waits, as far as window and buffer allow; what has expired meanwhile is not sent.
+///
+/// A share group's message is sent all the same: to the machine its exchange has begun
+/// [MQTT-4.3.3-7].
+pub(crate) fn send_waiting(out: &mut Guard<'_>, now_ms: u64) -> Sent {
     while out.outbound.has_room() && !out.is_over_soft_limit() {
-        let Some(next) = out.outbound.waiting.pop_front() else {
+        let Some(mut next) = out.outbound.waiting.pop_front() else {
             return Sent::Taken;
         };
         out.outbound.waiting_bytes -= next.bytes.len();
-        if push_with_id(out, &next.bytes, next.packet_id_at, next.qos) == Sent::TooSlow {
+        let is_over = next.expiry.is_some_and(|expiry| expiry.is_over(now_ms));
+        if is_over && next.shared_id.is_none() {
+            out.outbound.expired += 1;
+        } else if push_with_id(out, next.encoded(now_ms)) == Sent::TooSlow {
             return Sent::TooSlow;
         }
     }

@@ -20,7 +20,7 @@ use crate::deliver::{Audience, Delivered, Outgoing, deliver};
 use crate::limits::{ALIAS_BYTES_MAX, RECEIVED_IDS_MAX, STALL_MS};
 use crate::outbound::{Sent, on_puback, on_pubcomp, on_pubrec, send_waiting};
 use crate::packets::write_ack;
-use crate::reasons::CloseReason;
+use crate::reasons::{CloseReason, DropReason};
 use crate::shard::{ShardService, close};
 use crate::will::Will;
 
@@ -66,7 +66,8 @@ impl ShardService {
             received_ids.insert(packet_id.get());
         }
         let may_send = self.shared.limits.receive_maximum;
-        if connection.version == Version::V5 && connection.unacknowledged >= may_send {
+        let is_bound = connection.version == Version::V5 && !self.shared.tolerates_excess;
+        if is_bound && connection.unacknowledged >= may_send {
             return close(turn, connection, CloseReason::ReceiveMaximumExceeded);
         }
         if self.may_skip_the_log(connection, publish) {
@@ -149,9 +150,22 @@ impl ShardService {
 
     /// Straight to everybody online.
     fn route_now(&mut self, turn: &mut Turn<Self>, message: &Outgoing<'_>) -> Delivered {
+        // An acknowledged message takes this way only while the machine has no subscriptions. Who
+        // is stored and has just subscribed is not told of what came before its SUBACK.
+        let is_loose = message.qos == QoS::AtMostOnce;
+        let audience = if is_loose { Audience::Everyone } else { Audience::TransientOnly };
         let Self { router, encoder, shared, .. } = self;
         let cells = &shared.cells[usize::from(self.shard)];
-        deliver(encoder, turn, cells, router.routes(message.topic), message, Audience::Everyone)
+        let routes = router.routes(message.topic);
+        let delivered = deliver(encoder, turn, cells, routes, message, audience);
+        if !is_loose || self.router.group_count() == 0 {
+            return delivered;
+        }
+        let shared = self.deliver_to_groups(turn, message);
+        Delivered {
+            count: delivered.count + shared.count,
+            must_pause: delivered.must_pause || shared.must_pause,
+        }
     }
 
     fn propose_publish(
@@ -277,7 +291,7 @@ impl ShardService {
     pub(crate) fn on_client_ack(
         &mut self,
         turn: &mut Turn<Self>,
-        connection: &Connection,
+        connection: &mut Connection,
         kind: AckKind,
         ack: &Ack<'_>,
     ) -> Then {
@@ -286,26 +300,47 @@ impl ShardService {
             return Then::Continue;
         }
         let id = ack.packet_id;
-        let mut release = None;
+        let (mut release, mut shared_id, mut expired) = (None, None, 0);
+        let now_ms = turn.now_ms();
         let sent = turn.write(&connection.outlet, |out| {
             // An id we do not know is the client's confusion, not a reason to cut it off: 3.x
             // has no answer for it, and only PUBREC has one in MQTT 5.
             match kind {
-                AckKind::PubAck => drop(on_puback(out, id)),
-                AckKind::PubComp => drop(on_pubcomp(out, id)),
+                AckKind::PubAck if on_puback(out, id).is_ok() => {
+                    shared_id = out.outbound.take_shared_id(id);
+                }
+                AckKind::PubComp if on_pubcomp(out, id).is_ok() => {
+                    shared_id = out.outbound.take_shared_id(id);
+                }
+                AckKind::PubAck | AckKind::PubComp => {}
                 AckKind::PubRec | AckKind::PubRel => {
-                    release = match on_pubrec(out, id, ack.reason.is_error()) {
+                    let is_over = ack.reason.is_error();
+                    release = match on_pubrec(out, id, is_over) {
                         Ok(true) => Some(ReasonCode::SUCCESS),
                         Ok(false) => None,
                         Err(_) => Some(ReasonCode::PACKET_ID_NOT_FOUND),
                     };
+                    shared_id = if is_over {
+                        out.outbound.take_shared_id(id)
+                    } else {
+                        out.outbound.shared_id(id)
+                    };
                 }
             }
-            send_waiting(out)
+            let sent = send_waiting(out, now_ms);
+            expired = out.outbound.take_expired();
+            sent
         });
+        if expired > 0 {
+            self.cells().count_drop(DropReason::Expired, expired);
+        }
         if let Some(reason) = release {
             write_ack(turn, connection, PacketType::PubRel, id, reason);
         }
+        if let Some(shared_id) = shared_id {
+            self.propose_guest_ack(turn, connection, kind, shared_id, ack.reason);
+        }
+        self.go_on_with_replay(turn, connection);
         match sent {
             Sent::Taken => Then::Continue,
             Sent::TooSlow => close(turn, connection, CloseReason::SlowSubscriber),
@@ -320,20 +355,23 @@ impl ShardService {
         packet_id: PacketId,
         reason: ReasonCode,
     ) {
-        let kind = match kind {
-            AckKind::PubAck => MachineAck::PubAck,
-            AckKind::PubRec | AckKind::PubRel => MachineAck::PubRec,
-            AckKind::PubComp => MachineAck::PubComp,
-        };
         let (session_epoch, _) = connection.session_ids();
         let command = Command::ClientAck(ClientAck {
             client_id: &connection.client_id,
             session_epoch,
             packet_id: packet_id.get(),
-            kind,
+            kind: machine_kind(kind),
             reason,
         });
         self.proposals.push(turn, &command);
+    }
+}
+
+pub(crate) fn machine_kind(kind: AckKind) -> MachineAck {
+    match kind {
+        AckKind::PubAck => MachineAck::PubAck,
+        AckKind::PubRec | AckKind::PubRel => MachineAck::PubRec,
+        AckKind::PubComp => MachineAck::PubComp,
     }
 }
 

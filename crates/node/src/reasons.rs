@@ -69,6 +69,10 @@ labelled! {
         NotAuthorized = "not_authorized",
         /// Its user is no longer one, or has another password.
         CredentialsRevoked = "credentials_revoked",
+        /// AUTH with another method than CONNECT had.
+        BadAuthenticationMethod = "bad_authentication_method",
+        /// It began to authenticate again and could not.
+        ReauthenticationFailed = "reauthentication_failed",
         /// The machine ended its session, for example over its limits.
         SessionEnded = "session_ended",
         /// The node drains.
@@ -94,7 +98,10 @@ impl CloseReason {
             Self::SlowSubscriber | Self::SessionEnded | Self::TopicAliasesTooLarge => {
                 ReasonCode::QUOTA_EXCEEDED
             }
-            Self::NotAuthorized | Self::CredentialsRevoked => ReasonCode::NOT_AUTHORIZED,
+            Self::BadAuthenticationMethod => ReasonCode::BAD_AUTHENTICATION_METHOD,
+            Self::NotAuthorized | Self::CredentialsRevoked | Self::ReauthenticationFailed => {
+                ReasonCode::NOT_AUTHORIZED
+            }
             Self::Draining => ReasonCode::SERVER_SHUTTING_DOWN,
             _ => return None,
         })
@@ -102,9 +109,17 @@ impl CloseReason {
 
     /// Whether a will that is held for the connection is published.
     ///
-    /// A drain is ours, not the client's failure: its will waits for the client's return.
+    /// A drain is ours, not the client's failure: its will waits for the client's return. Who fails
+    /// to authenticate again is no longer allowed to publish one.
     pub fn fires_will(self) -> bool {
-        !matches!(self, Self::Normal | Self::Draining | Self::Stopping | Self::Refused)
+        !matches!(
+            self,
+            Self::Normal
+                | Self::Draining
+                | Self::Stopping
+                | Self::Refused
+                | Self::ReauthenticationFailed
+        )
     }
 
     pub(crate) fn from_index(index: u16) -> Self {
@@ -163,6 +178,8 @@ labelled! {
         SlowSubscriber = "slow_subscriber",
         /// Larger than the subscriber accepts.
         PacketTooLarge = "packet_too_large",
+        /// Its message expiry was over before the subscriber had room for it.
+        Expired = "expired",
         /// Queued or retained, and the subscriber may not read it any more.
         NotAuthorized = "not_authorized",
     }
@@ -197,6 +214,10 @@ labelled! {
         IdentityMismatch = "identity_mismatch",
         /// An authentication method we do not have.
         BadAuthenticationMethod = "bad_authentication_method",
+        /// A packet between CONNECT and CONNACK that nobody had asked for.
+        AuthenticationOutOfTurn = "authentication_out_of_turn",
+        /// The client did not go on with its authentication.
+        AuthenticationTimeout = "authentication_timeout",
         /// A will that could never be published.
         WillInvalid = "will_invalid",
         /// A will for a topic the client may not publish to.

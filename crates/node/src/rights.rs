@@ -130,6 +130,11 @@ impl Rights {
         self.rules.as_ref().is_none_or(|rules| rules.may(who, Action::Write, subject(topic)))
     }
 
+    /// Whether somebody may be sent a message, for whoever has no connection at hand.
+    pub(crate) fn may_read(&self, who: Who<'_>, topic: &str) -> bool {
+        self.rules.as_ref().is_none_or(|rules| rules.may(who, Action::Read, subject(topic)))
+    }
+
     fn may_subscribe(&self, who: Who<'_>, filter: &Filter<'_>) -> bool {
         self.rules.as_ref().is_none_or(|rules| rules.may_subscribe(who, subject(filter.pattern)))
     }

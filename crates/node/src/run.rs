@@ -14,7 +14,7 @@ use quantumqtt_topics::Action;
 use quantumqtt_wire::{Frame, PropertyId, Publish, QoS, Version, frame};
 
 use crate::connection::Connection;
-use crate::deliver::{Audience, Outgoing, deliver, push_loose};
+use crate::deliver::{Audience, Outgoing, deliver, expires_at_ms, push_loose};
 use crate::index::Route;
 use crate::limits::RUN_BYTES_MAX;
 use crate::publish::pause_if;
@@ -102,11 +102,12 @@ impl ShardService {
         if !self.rights.may(connection, Action::Write, publish.topic) {
             return self.refuse_publish(turn, connection, publish, publish.topic);
         }
-        let Self { router, encoder, shared, .. } = self;
+        let Self { router, shared, .. } = self;
         let cells = &shared.cells[usize::from(self.shard)];
         cells.count_received(QoS::AtMostOnce, run.count);
         let is_v5 = connection.version == Version::V5;
         let publisher = Some(connection.id);
+        let at_ms = expires_at_ms(turn.now_ms(), publish.properties.message_expiry_s());
         let routes = router.routes(publish.topic);
         let (mut must_pause, mut are_others) = (false, false);
         for route in routes {
@@ -115,12 +116,14 @@ impl ShardService {
                 continue;
             }
             if run.suits(route, is_v5) {
-                must_pause |= push_loose(turn, cells, subscriber, run.bytes, run.count, publisher);
+                must_pause |=
+                    push_loose(turn, cells, subscriber, run.bytes, run.count, at_ms, publisher);
             } else {
                 are_others = true;
             }
         }
-        if are_others {
+        let has_groups = self.router.group_count() > 0;
+        if are_others || has_groups {
             for payload in run.payloads() {
                 let message = Outgoing {
                     topic: publish.topic,
@@ -132,8 +135,13 @@ impl ShardService {
                     publisher,
                 };
                 let others = Audience::NotServedBy(run, is_v5);
-                let delivered = deliver(encoder, turn, cells, routes, &message, others);
-                must_pause |= delivered.must_pause;
+                let Self { router, encoder, shared, .. } = self;
+                let cells = &shared.cells[usize::from(self.shard)];
+                let routes = router.routes(publish.topic);
+                must_pause |= deliver(encoder, turn, cells, routes, &message, others).must_pause;
+                if has_groups {
+                    must_pause |= self.deliver_to_groups(turn, &message).must_pause;
+                }
             }
         }
         pause_if(turn, connection, must_pause)

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quantumqtt_machine::{Command, ConnectionLost, Effect, EntryBuilder, Message};
+use quantumqtt_machine::{Command, ConnectionLost, Effect, EntryBuilder};
 use quantumqtt_reactor::{
     Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Service, Then, Turn,
     TurnedAway,
@@ -20,6 +20,7 @@ use quantumqtt_wire::{
 };
 
 use crate::admission::Doors;
+use crate::authentication::Answer;
 use crate::checkpointer::Wanted;
 use crate::config::NodeLimits;
 use crate::connect::{Step, connection_event};
@@ -32,8 +33,9 @@ use crate::outbound::{self, Outbound, Sent};
 use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{Partition, PartitionError};
 use crate::pressure::Pressure;
-use crate::reasons::{CloseReason, RefusalReason};
+use crate::reasons::{CloseReason, DropReason, RefusalReason};
 use crate::registry::Registry;
+use crate::retained::{PageWanted, PageWritten};
 use crate::rights::{Policy, Principal, Rights};
 use crate::run::Run;
 use crate::statistics::ShardCells;
@@ -50,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) verdicts: Verdicts,
     pub(crate) disconnect_denied: bool,
     pub(crate) client_id_is_user: bool,
+    pub(crate) auth_methods: Vec<Box<str>>,
+    pub(crate) tolerates_excess: bool,
     pub(crate) index: Arc<Index>,
     pub(crate) events: EventQueue,
     pub(crate) cells: Vec<ShardCells>,
@@ -72,6 +76,8 @@ pub(crate) enum Mail {
     Fenced { claimer: ConnectionId },
     /// Python's answer.
     Verdict { connection: ConnectionId, code: ReasonCode, may_be_remembered: bool },
+    /// Python's answer to a step of enhanced authentication.
+    Answer { connection: ConnectionId, answer: Box<Answer> },
     /// Python's new rules.
     Policy(Arc<Policy>),
     /// To a partition's owner: a shard lives by these rules now.
@@ -84,24 +90,10 @@ pub(crate) enum Mail {
     LogHasRoom,
     /// A retained QoS 0 publish is committed.
     ReadOn { connection: ConnectionId },
-    /// To a partition's owner: a transient session subscribed.
-    RetainedWanted { connection: ConnectionId, wanted: Vec<RetainedWanted> },
+    /// To a partition's owner: a transient session wants a page of retained messages.
+    RetainedWanted { connection: ConnectionId, wanted: Box<PageWanted> },
     /// And the answer.
-    RetainedFound { connection: ConnectionId, found: Vec<RetainedFound> },
-}
-
-/// Retained messages of one filter, as a transient session wants them.
-pub(crate) struct RetainedWanted {
-    pub(crate) filter: Box<str>,
-    pub(crate) qos: QoS,
-    pub(crate) subscription_id: Option<u32>,
-}
-
-/// One of them.
-pub(crate) struct RetainedFound {
-    pub(crate) message: Arc<Message>,
-    pub(crate) qos: QoS,
-    pub(crate) subscription_id: Option<u32>,
+    RetainedWritten { connection: ConnectionId, written: PageWritten },
 }
 
 /// The commands of this turn, on their way to the partition.
@@ -230,7 +222,8 @@ impl ShardService {
             (State::Fresh, Packet::Connect(connect)) => self.on_connect(turn, connection, connect),
             // Anything else before CONNECT is no MQTT client [MQTT-3.1.0-1]; CONNECT comes once.
             (State::Fresh, _) => Then::Close(CloseReason::ProtocolError.into()),
-            (State::Opening(_), _) | (State::Connected, Packet::Connect(_)) => {
+            (State::Opening(_), _) => self.on_opening_packet(turn, connection, packet),
+            (State::Connected, Packet::Connect(_)) => {
                 close(turn, connection, CloseReason::ProtocolError)
             }
             (State::Connected, _) => self.on_connected_packet(turn, connection, packet),
@@ -266,15 +259,15 @@ impl ShardService {
                 let reason = if with_will { CloseReason::WithWill } else { CloseReason::Normal };
                 Then::Close(reason.into())
             }
-            // Only servers send these, AUTH needs a method we do not have, and PUBLISH of a
-            // connected client has taken the short way in `on_bytes`.
+            Packet::Auth(auth) => self.on_auth(turn, connection, auth),
+            // Only servers send these, and PUBLISH of a connected client has taken the short way in
+            // `on_bytes`.
             Packet::Connect(_)
             | Packet::Publish(_)
             | Packet::ConnAck(_)
             | Packet::SubAck(_)
             | Packet::UnsubAck(_)
-            | Packet::PingResp
-            | Packet::Auth(_) => close(turn, connection, CloseReason::ProtocolError),
+            | Packet::PingResp => close(turn, connection, CloseReason::ProtocolError),
         }
     }
 
@@ -356,6 +349,9 @@ impl ShardService {
         while let Some(applied) = must(partition.apply_next(&mut effects)) {
             self.shared.pressure.settle(applied.bytes);
             self.cells().count_entry(applied.commands);
+            // Before SUBACK: who has read it finds the machine asked about every publish.
+            let subscriptions = partition.machine().statistics().subscriptions;
+            self.shared.stored_subscriptions.store(subscriptions, Ordering::Release);
             self.dispatch(turn, connections, &mut effects);
         }
         if self.shared.pressure.take_release() {
@@ -401,7 +397,7 @@ pub(crate) fn go_on(turn: &mut Turn<ShardService>, connection: &Connection, then
         Then::Close(cause) => turn.close(connection.id, cause),
         Then::Pause => {}
         Then::Continue => {
-            if matches!(connection.state, State::Connected) {
+            if matches!(connection.state, State::Connected) && !connection.awaits_guest() {
                 turn.resume_reads(connection.id);
             }
         }
@@ -473,7 +469,11 @@ impl Service for ShardService {
         let mut used = 0;
         loop {
             let rest = &bytes[used..];
-            let frame = match frame::peek(rest, packet_bytes_max) {
+            let peeked = match connection.version {
+                Version::V31 => frame::peek_v31(rest, packet_bytes_max),
+                Version::V311 | Version::V5 => frame::peek(rest, packet_bytes_max),
+            };
+            let frame = match peeked {
                 Ok(Some(frame)) if rest.len() >= frame.total() => frame,
                 Ok(_) => {
                     return Consumed { bytes: used, then: Then::Continue };
@@ -517,9 +517,11 @@ impl Service for ShardService {
 
     fn on_room(&mut self, turn: &mut Turn<Self>, connection: &mut Connection) {
         self.deliver_waiting(turn, connection);
+        let now_ms = turn.now_ms();
         loop {
             // Each write is followed by a flush, after which there may be room once more.
-            let refilled = turn.write(&connection.outlet, outbound::on_room);
+            let refilled = turn.write(&connection.outlet, |out| outbound::on_room(out, now_ms));
+            self.cells().count_drop(DropReason::Expired, refilled.expired);
             self.cells().count_sent(QoS::AtMostOnce, refilled.loose);
             for publisher in refilled.publishers {
                 turn.post(publisher.shard(), Mail::ReadOn { connection: publisher });
@@ -529,7 +531,7 @@ impl Service for ShardService {
                 return go_on(turn, connection, then);
             }
             if !refilled.again {
-                return;
+                return self.go_on_with_replay(turn, connection);
             }
         }
     }
@@ -538,7 +540,12 @@ impl Service for ShardService {
         match &connection.state {
             State::Fresh => Deadline::Close(CloseReason::ConnectTimeout.into()),
             State::Opening(opening) if opening.step == Step::Verdict => {
-                match self.refuse(turn, connection, RefusalReason::Busy) {
+                let reason = if Self::is_clients_turn(connection) {
+                    RefusalReason::AuthenticationTimeout
+                } else {
+                    RefusalReason::Busy
+                };
+                match self.refuse(turn, connection, reason) {
                     Then::Close(cause) => Deadline::Close(cause),
                     Then::Continue | Then::Pause => Deadline::None,
                 }
@@ -609,17 +616,22 @@ impl Service for ShardService {
                     }
                 }
             }
+            Mail::Answer { connection, answer } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    self.on_answer(turn, connection, *answer);
+                }
+            }
             Mail::ReadOn { connection } => {
                 if let Some(connection) = connections.get_mut(connection) {
                     read_on(turn, connection);
                 }
             }
             Mail::RetainedWanted { connection, wanted } => {
-                self.find_retained(turn, connection, &wanted);
+                self.write_retained(turn, connection, &wanted);
             }
-            Mail::RetainedFound { connection, found } => {
+            Mail::RetainedWritten { connection, written } => {
                 if let Some(connection) = connections.get_mut(connection) {
-                    self.on_retained_found(turn, connection, &found);
+                    self.on_retained_written(turn, connection, written);
                 }
             }
         }
@@ -678,6 +690,7 @@ impl Service for ShardService {
         // Nothing to fire is fired in peace; what is there is judged by the rules of now.
         let fires_will = reason.fires_will()
             && topic.is_none_or(|topic| self.may_fire_will(turn.now_ms(), &connection, topic));
+        self.dismiss_guest(turn, &mut connection);
         match connection.session {
             Session::Stored { epoch, .. } => {
                 let command = Command::ConnectionLost(ConnectionLost {

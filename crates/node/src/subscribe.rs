@@ -1,9 +1,10 @@
 //! SUBSCRIBE and UNSUBSCRIBE of a connected client.
 //!
 //! A transient session subscribes here and now, in the node's index. A stored session's filters are
-//! a command; its SUBACK and its place in the index come with the effect. Retained messages are
-//! the machine's to know: for a transient session they are asked for by mail, and arrive after
-//! SUBACK.
+//! a command; its SUBACK and its place in the index come with the effect. So do shared filters of a
+//! transient session (`guest.rs`). Retained messages are
+//! the machine's to know: for a transient session they are asked for by mail (`retained.rs`), and
+//! arrive after SUBACK.
 
 use quantumqtt_machine::{Command, RetainHandling, SubscribeFilter, SubscriptionOptions};
 use quantumqtt_reactor::{Then, Turn};
@@ -11,14 +12,17 @@ use quantumqtt_topics::Filter;
 use quantumqtt_wire::{ReasonCode, Subscribe, SubscribeOptions, Unsubscribe};
 
 use crate::connection::Connection;
+use crate::guest::{SharedSubscribe, is_shared, unsubscribed};
 use crate::index::Subscriber;
 use crate::packets::{write_suback, write_unsuback};
 use crate::reasons::CloseReason;
-use crate::shard::{Mail, RetainedWanted, ShardService, close};
+use crate::retained::RetainedWanted;
+use crate::shard::{ShardService, close};
 
 /// A filter with its options and the code SUBACK gives it.
 struct Judged<'a> {
     filter: &'a str,
+    is_shared: bool,
     options: SubscriptionOptions,
     code: ReasonCode,
 }
@@ -35,14 +39,17 @@ impl ShardService {
             let Ok(filter) = Filter::parse(text) else {
                 return close(turn, connection, CloseReason::TopicFilterInvalid);
             };
-            let code = if filter.share.is_some() {
-                ReasonCode::SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-            } else if !self.may_subscribe(turn.now_ms(), connection, &filter) {
-                ReasonCode::NOT_AUTHORIZED
-            } else {
+            let is_shared = filter.share.is_some();
+            if is_shared && options.no_local {
+                return close(turn, connection, CloseReason::ProtocolError); // [MQTT-3.8.3-4]
+            }
+            let code = if self.may_subscribe(turn.now_ms(), connection, &filter) {
                 granted(options)
+            } else {
+                ReasonCode::NOT_AUTHORIZED
             };
-            judged.push(Judged { filter: text, options: machine_options(options), code });
+            let options = machine_options(options);
+            judged.push(Judged { filter: text, is_shared, options, code });
         }
         let subscription_id = subscribe.properties.subscription_ids().next();
         let packet_id = subscribe.packet_id;
@@ -69,13 +76,23 @@ impl ShardService {
             return Then::Continue;
         }
         let wanted = self.subscribe_transient(connection, &mut judged, subscription_id);
-        let codes: Vec<u8> = judged.iter().map(|judged| judged.code.0).collect();
-        write_suback(turn, &connection.outlet, connection.version, packet_id, &codes);
-        if !wanted.is_empty() {
-            let owner = self.proposals.owner();
-            turn.post(owner, Mail::RetainedWanted { connection: connection.id, wanted });
-        }
-        Then::Continue
+        let then = if judged.iter().any(Judged::is_for_machine) {
+            let answer = |one: &Judged<'_>| (!one.is_for_machine()).then_some(one.code);
+            let shared = judged.iter().filter(|one| one.is_for_machine());
+            let subscribe = SharedSubscribe {
+                packet_id: packet_id.get(),
+                subscription_id,
+                filters: shared.map(|one| (one.filter.into(), one.options)).collect(),
+                answer: judged.iter().map(answer).collect(),
+            };
+            self.subscribe_guest(turn, connection, subscribe)
+        } else {
+            let codes: Vec<u8> = judged.iter().map(|judged| judged.code.0).collect();
+            write_suback(turn, &connection.outlet, connection.version, packet_id, &codes);
+            Then::Continue
+        };
+        self.begin_replay(turn, connection, wanted);
+        then
     }
 
     /// Put the granted filters into the index; returns those whose retained messages are wanted.
@@ -92,6 +109,9 @@ impl ShardService {
                 judged.code = ReasonCode::QUOTA_EXCEEDED;
                 continue;
             }
+            if judged.is_shared {
+                continue; // the machine's to grant; nothing retained is sent for it (§4.8.2)
+            }
             self.index_filter(connection, judged.filter, judged.options, subscription_id);
             let is_wanted = match judged.options.retain_handling {
                 RetainHandling::Send => true,
@@ -99,8 +119,10 @@ impl ShardService {
                 RetainHandling::DoNotSend => false,
             };
             if is_wanted {
+                connection.stop_replay(judged.filter);
                 let filter = judged.filter.into();
-                wanted.push(RetainedWanted { filter, qos: judged.options.qos, subscription_id });
+                let qos = judged.options.qos;
+                wanted.push(RetainedWanted::new(filter, qos, subscription_id));
             }
         }
         wanted
@@ -127,6 +149,7 @@ impl ShardService {
         let Ok(parsed) = Filter::parse(filter) else {
             return false;
         };
+        connection.stop_replay(filter);
         connection.filters.remove(filter) && self.router.index().unsubscribe(&parsed, connection.id)
     }
 
@@ -152,20 +175,26 @@ impl ShardService {
             self.proposals.push(turn, &command);
             return Then::Continue;
         }
-        let code = |was_there: bool| {
-            let code = ReasonCode::NO_SUBSCRIPTION_EXISTED;
-            if was_there { ReasonCode::SUCCESS.0 } else { code.0 }
-        };
-        let filters = unsubscribe.filters.iter();
-        let codes: Vec<u8> =
-            filters.map(|filter| code(self.unindex_filter(connection, filter))).collect();
         let packet_id = unsubscribe.packet_id;
+        let filters: Vec<&str> = unsubscribe.filters.iter().collect();
+        if filters.iter().any(|filter| is_shared(filter))
+            && self.unsubscribe_guest(turn, connection, packet_id.get(), &filters)
+        {
+            return Then::Continue;
+        }
+        let code = |filter| unsubscribed(self.unindex_filter(connection, filter)).0;
+        let codes: Vec<u8> = filters.into_iter().map(code).collect();
         write_unsuback(turn, &connection.outlet, connection.version, packet_id, &codes);
         Then::Continue
     }
 }
 
 impl<'a> Judged<'a> {
+    /// Whether it stands for a transient session in a share group.
+    fn is_for_machine(&self) -> bool {
+        self.is_shared && !self.code.is_error()
+    }
+
     fn as_command(&self) -> SubscribeFilter<'a> {
         let refused = self.code.is_error().then_some(self.code);
         SubscribeFilter { filter: self.filter, options: self.options, refused }

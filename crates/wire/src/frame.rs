@@ -158,6 +158,24 @@ pub fn peek(bytes: &[u8], packet_bytes_max: usize) -> Result<Option<Frame>, Deco
     Ok(Some(frame))
 }
 
+/// As [`peek`], for a client of MQTT 3.1: it may set DUP on what it sends again, which may be
+/// PUBREL, SUBSCRIBE or UNSUBSCRIBE (3.1 §2.1). Later versions reserve that bit, and to us it says
+/// nothing we act on.
+#[inline]
+pub fn peek_v31(bytes: &[u8], packet_bytes_max: usize) -> Result<Option<Frame>, DecodeError> {
+    const DUP: u8 = 1 << 3;
+    match bytes.first() {
+        Some(&first) if matches!(first, 0x6A | 0x8A | 0xAA) => {
+            let mut header = [0; 1 + VARINT_BYTES_MAX];
+            let seen = bytes.len().min(header.len());
+            header[..seen].copy_from_slice(&bytes[..seen]);
+            header[0] = first & !DUP;
+            peek(&header[..seen], packet_bytes_max)
+        }
+        _ => peek(bytes, packet_bytes_max),
+    }
+}
+
 #[inline]
 fn check_first_byte(first: u8) -> Result<(PacketType, u8), DecodeError> {
     let (type_bits, flags) = (first >> 4, first & 0x0F);

@@ -24,8 +24,8 @@ from quantumqtt.policy.password_file import (
 )
 from quantumqtt.policy.passwords import (
     PASSWORD_BYTES_MAX,
-    PBKDF2_ITERATIONS,
     PBKDF2_ITERATIONS_MAX,
+    SCRAM_ITERATIONS_MIN,
     HashKind,
     hash_password,
 )
@@ -53,11 +53,15 @@ def passwd(
         bool, typer.Option("-U", help="Hash every password that stands there in plain text.")
     ] = False,
     kind: Annotated[
-        str, typer.Option("-H", metavar="HASH", help="argon2id, sha512-pbkdf2 or sha512.")
+        str,
+        typer.Option(
+            "-H", metavar="HASH", help="argon2id, sha512-pbkdf2, sha512 or scram-sha-256."
+        ),
     ] = "argon2id",
     iterations: Annotated[
-        int, typer.Option("-I", metavar="N", help="Iterations of sha512-pbkdf2.")
-    ] = PBKDF2_ITERATIONS,
+        int | None,
+        typer.Option("-I", metavar="N", help="Iterations of sha512-pbkdf2 and scram-sha-256."),
+    ] = None,
 ) -> None:
     """Add, change or delete a user of a password file.
 
@@ -86,16 +90,17 @@ def passwd(
     raise typer.Exit(ExitCode.OK)
 
 
-def _kind(word: str, iterations: int) -> HashKind:
+def _kind(word: str, iterations: int | None) -> HashKind:
     for known in _KINDS:
         if word == known:
             break
     else:
         raise ConfigError(f"{word!r} is no hash", hint=f"choose one of {', '.join(_KINDS)}")
-    if not 1 <= iterations <= PBKDF2_ITERATIONS_MAX:
+    least = SCRAM_ITERATIONS_MIN if known == "scram-sha-256" else 1
+    if iterations is not None and not least <= iterations <= PBKDF2_ITERATIONS_MAX:
         raise ConfigError(
             f"{iterations} iterations are out of range",
-            hint=f"choose 1 to {PBKDF2_ITERATIONS_MAX}",
+            hint=f"choose {least} to {PBKDF2_ITERATIONS_MAX}",
         )
     return known
 
@@ -105,7 +110,7 @@ def _text(file: Path) -> str:
 
 
 def _put(
-    file: Path, user: str, secret: bytes, kind: HashKind, iterations: int, *, fresh: bool
+    file: Path, user: str, secret: bytes, kind: HashKind, iterations: int | None, *, fresh: bool
 ) -> None:
     check_user_name(user)
     if user.startswith("#"):
@@ -127,7 +132,7 @@ def _delete(file: Path, user: str) -> None:
     replace_file(file, left)
 
 
-def _upgrade(file: Path, user: str | None, kind: HashKind, iterations: int) -> None:
+def _upgrade(file: Path, user: str | None, kind: HashKind, iterations: int | None) -> None:
     if user is not None:
         raise ConfigError("-U takes a whole file", hint="write quantumqtt passwd -U FILE")
     text = read_text(file, bytes_max=PASSWORD_FILE_BYTES_MAX)

@@ -48,6 +48,7 @@ Profile = Literal["embedded", "production"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 DeniedPublish = Literal["disconnect", "answer"]
+ReceiveMaximumExceeded = Literal["disconnect", "tolerate"]
 ClientIdRule = Literal["any", "user_name"]
 
 
@@ -245,6 +246,14 @@ class Settings(BaseModel):
     client_id_rule: Annotated[ClientIdRule, BeforeValidator(lower_case)] = Field(
         default="any",
         description="Which client ids a user may take: `any`, or only their own `user_name`.",
+    )
+    receive_maximum_exceeded: Annotated[ReceiveMaximumExceeded, BeforeValidator(_lower_case)] = (
+        Field(
+            default="disconnect",
+            description="What follows when an MQTT 5 client sends more publishes at once than "
+            "`limits.receive_maximum` lets it: `disconnect` with 0x93, or `tolerate` for devices "
+            "that never look at it.",
+        )
     )
     log: LogSettings = Field(default=LogSettings(), description="Logging.")
     storage: StorageSettings = Field(default=StorageSettings(), description="The log on disk.")

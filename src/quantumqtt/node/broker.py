@@ -16,6 +16,7 @@ from quantumqtt.config import Address, FlagLayer, Settings, settings_from
 from quantumqtt.errors import ConfigError, TransportError
 from quantumqtt.node.addresses import plan_listeners
 from quantumqtt.node.admissions import AdmissionDesk
+from quantumqtt.node.auth_desk import AuthDesk
 from quantumqtt.node.certificates import load_contexts
 from quantumqtt.node.data_directory import DataDirectory
 from quantumqtt.node.descriptors import plan_connections, raise_descriptor_limit
@@ -38,11 +39,16 @@ from quantumqtt.node.native import (
 )
 from quantumqtt.node.news import NewsDesk, news_of
 from quantumqtt.node.password_desk import PasswordDesk
-from quantumqtt.policy import Access, Authenticate, Hooks, overrides
+from quantumqtt.policy import Access, Authenticate, Hooks, Mechanism, overrides
+from quantumqtt.policy.mechanisms import method_names
+from quantumqtt.policy.scram import ScramMechanism
 
 _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
+
+_QUESTIONS: Final = frozenset({"admission_wanted", "authentication_wanted"})
+_GOODBYES: Final = frozenset({"session_closed", "connection_refused"})
 
 # Leaving an `async with` block is not an orderly shutdown of a service: clients get a moment.
 EXIT_DRAIN_MS: Final = 500
@@ -123,6 +129,8 @@ class Broker:
         self._authenticate = _authenticate_of(authenticate, hooks)
         self._access = Access()
         self._passwords: PasswordDesk | None = None
+        self._mechanisms: tuple[Mechanism, ...] = ()
+        self._authentications: AuthDesk | None = None
         self._came: NewsDesk | None = None
         self._left: NewsDesk | None = None
         self._open_node = open_node
@@ -229,7 +237,8 @@ class Broker:
         if self._pump is not None:
             self._pump.stop()
         try:
-            for desk in (self._desk, self._passwords, self._came, self._left):
+            desks = (self._desk, self._passwords, self._authentications, self._came, self._left)
+            for desk in desks:
                 if desk is not None:
                     await desk.stop()
         finally:
@@ -270,6 +279,7 @@ class Broker:
         # Files are read and names resolved away from the loop: both may block.
         access = self._access = await _in_thread(lambda: Access.load(settings))
         listeners = await _in_thread(lambda: plan_listeners(settings))
+        self._mechanisms = self._known_mechanisms()
         plan = NodePlan(
             listeners=listeners,
             shards=settings.shards,
@@ -284,6 +294,8 @@ class Broker:
             rules=access.table,
             disconnect_denied=settings.denied_publish == "disconnect",
             client_id_is_user=settings.client_id_rule == "user_name",
+            auth_methods=method_names(self._mechanisms),
+            tolerates_excess=settings.receive_maximum_exceeded == "tolerate",
             log=plan_log(settings),
         )
         node = self._node = self._open_node(plan)
@@ -318,6 +330,11 @@ class Broker:
                 node, self._access.users, timeout_ms=timeout_ms, queue_count_max=count_max
             )
             self._passwords.start()
+        if self._mechanisms:
+            self._authentications = AuthDesk(
+                node, self._mechanisms, timeout_ms=timeout_ms, queue_count_max=count_max
+            )
+            self._authentications.start()
         hooks = self._hooks
         if hooks is not None and overrides(hooks, "connected"):
             self._came = NewsDesk("connected", hooks.connected, timeout_ms=timeout_ms)
@@ -325,6 +342,13 @@ class Broker:
         if hooks is not None and overrides(hooks, "disconnected"):
             self._left = NewsDesk("disconnected", hooks.disconnected, timeout_ms=timeout_ms)
             self._left.start()
+
+    def _known_mechanisms(self) -> tuple[Mechanism, ...]:
+        """SCRAM for the users of the password file, and what the program adds."""
+        added = () if self._hooks is None else tuple(self._hooks.mechanisms())
+        if self._access.users is None:
+            return added
+        return (*added, ScramMechanism(lambda: self._access.users or {}))
 
     @property
     def access(self) -> Access:
@@ -379,7 +403,12 @@ class Broker:
             self._came.on_news([news_of(e) for e in batch if e.kind == "session_opened"])
         if self._left is not None:
             self._left.on_news([news_of(e) for e in batch if e.kind == "session_closed"])
-        told = [event for event in batch if event.kind != "admission_wanted"]
+        if self._authentications is not None:
+            desk = self._authentications
+            desk.on_requests([e for e in batch if e.kind == "authentication_wanted"])
+            gone = (e.connection for e in batch if e.kind in _GOODBYES)
+            desk.forget(one for one in gone if one is not None)
+        told = [event for event in batch if event.kind not in _QUESTIONS]
         self._narrator.on_events(told)
         for event in told:
             if event.kind == "shard_failed":

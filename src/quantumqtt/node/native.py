@@ -83,6 +83,14 @@ class NativeEvent(Protocol):
         """The password of an admission request; never logged."""
 
     @property
+    def auth_method(self) -> str | None:
+        """The method of an authentication step."""
+
+    @property
+    def auth_data(self) -> bytes | None:
+        """What the client sent with it; never logged."""
+
+    @property
     def session_epoch(self) -> int | None:
         """The epoch of the session."""
 
@@ -256,6 +264,9 @@ class NativeNode(Protocol):
     ) -> None:
         """Answer admission requests: ticket and CONNACK reason code."""
 
+    def answer_authentications(self, answers: Sequence[tuple[int, int, bytes | None, str]]) -> None:
+        """Answer authentication steps: ticket, reason code, data, user name."""
+
     def set_policy(self, rules: _core.RuleTable | None, *, revoked_users: Sequence[str]) -> None:
         """Replace the rules, end clients of revoked users, forget remembered credentials."""
 
@@ -316,6 +327,8 @@ class NodePlan:
     rules: _core.RuleTable | None = None
     disconnect_denied: bool = True
     client_id_is_user: bool = False
+    auth_methods: tuple[str, ...] = ()
+    tolerates_excess: bool = False
     log: LogPlan | None = None
 
 
@@ -357,6 +370,8 @@ def open_native_node(plan: NodePlan) -> NativeNode:
         rules=plan.rules,
         disconnect_denied=plan.disconnect_denied,
         client_id_is_user=plan.client_id_is_user,
+        auth_methods=plan.auth_methods,
+        tolerates_excess=plan.tolerates_excess,
         log=None if plan.log is None else _native_log(plan.log),
     )
     return _core.Node(spec)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from quantumqtt.policy.admission import AdmissionRequest
+from quantumqtt.policy.mechanisms import Mechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,14 @@ class Hooks:
         Users of the password file are not asked about here.
         """
         raise NotImplementedError
+
+    def mechanisms(self) -> Sequence[Mechanism]:
+        """Name further methods of enhanced authentication, beside the broker's own; asked once.
+
+        A client that names one of them in CONNECT is admitted or refused by it alone: neither
+        `authenticate` nor the password file is asked. See `quantumqtt.policy.mechanisms`.
+        """
+        return ()
 
     async def connected(self, clients: Sequence[ClientNews]) -> None:
         """Hear of clients that came in."""

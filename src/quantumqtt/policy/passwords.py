@@ -1,10 +1,15 @@
 """Password hashes: argon2id for new ones, Mosquitto's for those that are there already.
 
-Three forms are read, each as `mosquitto_passwd` or we write it:
+Three forms of hashes are read, each as `mosquitto_passwd` or we write it:
 
 - `$argon2id$v=19$m=…,t=…,p=…$salt$hash`: ours. Slow and memory-hard on purpose.
 - `$7$iterations$salt$hash`: PBKDF2 with SHA-512.
 - `$6$salt$hash`: one round of salted SHA-512. Read because it exists; write something else.
+
+And one that is no hash of a password but a verifier for SCRAM-SHA-256 (RFC 5802):
+
+- `$scram-sha-256$iterations$salt$StoredKey$ServerKey`. Its user may authenticate by SCRAM, and with
+  a plain password as well. All other users may use a plain password only.
 
 Comparison never depends on where two hashes begin to differ. Verifying blocks for as long as it is
 meant to; it belongs on a thread, never on an event loop. Both libraries release the interpreter
@@ -17,11 +22,11 @@ import hashlib
 import hmac
 import os
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, Self
 
 from quantumqtt.errors import ConfigError
 
-HashKind = Literal["argon2id", "sha512-pbkdf2", "sha512"]
+HashKind = Literal["argon2id", "sha512-pbkdf2", "sha512", "scram-sha-256"]
 
 # OWASP's first choice for argon2id: about 20 ms and 19 MiB per check. Stronger settings make a
 # fleet of sensors wait longer than they make an attacker.
@@ -34,11 +39,16 @@ ARGON2_MEMORY_KIB_MAX: Final = 1024 * 1024
 ARGON2_LANES_MAX: Final = 16
 PBKDF2_ITERATIONS: Final = 210_000
 PBKDF2_ITERATIONS_MAX: Final = 10_000_000
+# RFC 7677 asks for 4096 at least, and it is the client that computes them, at every connect: a
+# small device should not need seconds.
+SCRAM_ITERATIONS: Final = 16_384
+SCRAM_ITERATIONS_MIN: Final = 4096
 SALT_BYTES: Final = 16
 # Longer than MQTT can spell; a bound for the command line.
 PASSWORD_BYTES_MAX: Final = 65_535
 
 _SHA512_BYTES: Final = 64
+_SHA256_BYTES: Final = 32
 
 
 class PasswordHash(Protocol):
@@ -95,6 +105,31 @@ class Sha512Hash:
         return hmac.compare_digest(hashlib.sha512(password + self.salt).digest(), self.digest)
 
 
+@dataclass(frozen=True, slots=True)
+class ScramHash:
+    """`$scram-sha-256$…`: what SCRAM needs, and enough to check a password as well."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+    @classmethod
+    def of(cls, password: bytes, salt: bytes, iterations: int) -> Self:
+        """Compute the verifier of a password. Blocks."""
+        salted = hashlib.pbkdf2_hmac("sha256", password, salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        server_key = hmac.digest(salted, b"Server Key", "sha256")
+        return cls(iterations, salt, hashlib.sha256(client_key).digest(), server_key)
+
+    def verify(self, password: bytes) -> bool:
+        """Compare."""
+        if password.endswith(b"\0"):
+            return False  # as above
+        found = ScramHash.of(password, self.salt, self.iterations)
+        return hmac.compare_digest(found.stored_key, self.stored_key)
+
+
 def parse_hash(text: str) -> PasswordHash:
     """Read a stored hash.
 
@@ -110,6 +145,8 @@ def parse_hash(text: str) -> PasswordHash:
         return Pbkdf2Hash(_iterations(parts[2]), _bytes_of(parts[3]), _digest_of(parts[4]))
     if text.startswith("$6$") and len(parts) == 4:
         return Sha512Hash(_bytes_of(parts[2]), _digest_of(parts[3]))
+    if text.startswith("$scram-sha-256$") and len(parts) == 6:
+        return _parse_scram(parts[2:])
     if text.startswith("$"):
         raise ConfigError(
             "no password hash we know",
@@ -121,9 +158,11 @@ def parse_hash(text: str) -> PasswordHash:
 
 
 def hash_password(
-    password: bytes, kind: HashKind = "argon2id", *, iterations: int = PBKDF2_ITERATIONS
+    password: bytes, kind: HashKind = "argon2id", *, iterations: int | None = None
 ) -> str:
-    """Hash a password for a file. Blocks."""
+    """Hash a password for a file; None takes the usual number of iterations. Blocks."""
+    if iterations is None:
+        iterations = SCRAM_ITERATIONS if kind == "scram-sha-256" else PBKDF2_ITERATIONS
     if kind == "argon2id":
         import argon2
 
@@ -135,6 +174,10 @@ def hash_password(
     if kind == "sha512":
         digest = hashlib.sha512(password + salt).digest()
         return f"$6${_text_of(salt)}${_text_of(digest)}"
+    if kind == "scram-sha-256":
+        made = ScramHash.of(password, salt, iterations)
+        keys = (made.salt, made.stored_key, made.server_key)
+        return "$".join(("", kind, str(iterations), *(_text_of(key) for key in keys)))
     digest = hashlib.pbkdf2_hmac("sha512", password, salt, iterations, dklen=_SHA512_BYTES)
     return f"$7${iterations}${_text_of(salt)}${_text_of(digest)}"
 
@@ -163,6 +206,17 @@ def _parse_argon2(text: str) -> Argon2Hash:
     _bytes_of(salt.rpartition("$")[2])
     _bytes_of(digest)
     return Argon2Hash(text)
+
+
+def _parse_scram(parts: list[str]) -> ScramHash:
+    iterations = _iterations(parts[0])
+    salt, stored_key, server_key = (_bytes_of(part) for part in parts[1:])
+    if iterations < SCRAM_ITERATIONS_MIN or len(stored_key) + len(server_key) != 2 * _SHA256_BYTES:
+        raise ConfigError(
+            "a SCRAM verifier that no client would accept",
+            hint="write it anew with: quantumqtt passwd -H scram-sha-256 FILE USER",
+        )
+    return ScramHash(iterations, salt, stored_key, server_key)
 
 
 def _iterations(text: str) -> int:

@@ -11,11 +11,11 @@ use quantumqtt_wire::QoS;
 
 use super::restore::RestoreFault;
 use super::stream::{
-    DELIVERY_RETAIN, MESSAGE_EXPIRES, MESSAGE_QOS, SESSION_ATTACHED, SESSION_DETACHED,
-    SESSION_EXPIRES, SESSION_FLAGS, SESSION_WILL, SESSION_WILL_DUE, STAGE_RELEASED, STAGE_SENT,
-    STAGE_UNSENT, kind,
+    DELIVERY_RETAIN, DELIVERY_SHARE_RETAIN, DELIVERY_SHARED, MESSAGE_EXPIRES, MESSAGE_QOS,
+    SESSION_ATTACHED, SESSION_DETACHED, SESSION_EXPIRES, SESSION_FLAGS, SESSION_WILL,
+    SESSION_WILL_DUE, STAGE_RELEASED, STAGE_SENT, STAGE_UNSENT, kind,
 };
-use crate::backlog::{Backlog, Delivery};
+use crate::backlog::{Backlog, Delivery, Share};
 use crate::codec::{read_limits, read_will};
 use crate::command::{Origin, SubscriptionOptions};
 use crate::effect::{Subscription, SubscriptionIds};
@@ -100,20 +100,30 @@ fn qos_of(bits: u8) -> Read<QoS> {
     QoS::from_bits(bits).ok_or(FieldError::Range.into())
 }
 
+const DELIVERY_FLAGS: u8 = MESSAGE_QOS | DELIVERY_RETAIN | DELIVERY_SHARED | DELIVERY_SHARE_RETAIN;
+
 /// `QoS` 0 neither waits nor is in flight.
 fn read_delivery(reader: &mut FieldReader<'_>, messages: &Messages) -> Read<Delivery> {
     let offset = reader.number()?;
     let message = messages.get(&offset).ok_or(RestoreFault::UnknownMessage(offset))?.clone();
-    let flags = read_flags(reader, MESSAGE_QOS | DELIVERY_RETAIN)?;
+    let flags = read_flags(reader, DELIVERY_FLAGS)?;
     let qos = qos_of(flags & MESSAGE_QOS)?;
     if qos == QoS::AtMostOnce {
         return Err(FieldError::Range.into());
     }
+    let share = match flags & (DELIVERY_SHARED | DELIVERY_SHARE_RETAIN) {
+        0 => None,
+        DELIVERY_SHARE_RETAIN => return Err(FieldError::Range.into()),
+        shared => Some(Share {
+            filter: reader.text()?.into(),
+            retain: shared & DELIVERY_SHARE_RETAIN != 0,
+        }),
+    };
     let mut subscription_ids = SubscriptionIds::new();
     while !reader.is_empty() {
         subscription_ids.push(reader.number_u32()?);
     }
-    Ok(Delivery { message, qos, retain: flags & DELIVERY_RETAIN != 0, subscription_ids })
+    Ok(Delivery { message, qos, retain: flags & DELIVERY_RETAIN != 0, subscription_ids, share })
 }
 
 /// A session whose parts are still to come.

@@ -67,6 +67,8 @@ pub(super) const SESSION_FLAGS: u8 = (1 << 5) - 1;
 pub(super) const MESSAGE_QOS: u8 = 0b11;
 pub(super) const MESSAGE_EXPIRES: u8 = 1 << 2;
 pub(super) const DELIVERY_RETAIN: u8 = 1 << 2;
+pub(super) const DELIVERY_SHARED: u8 = 1 << 3;
+pub(super) const DELIVERY_SHARE_RETAIN: u8 = 1 << 4;
 
 pub(super) const STAGE_UNSENT: u8 = 0;
 pub(super) const STAGE_SENT: u8 = 1;
@@ -450,8 +452,19 @@ fn write_optional(out: &mut Vec<u8>, number: Option<u64>) {
 /// Its Subscription Identifiers stand last and end with the item.
 fn write_delivery(out: &mut Vec<u8>, delivery: &Delivery) {
     write_number(out, delivery.message.offset);
-    let retain = if delivery.retain { DELIVERY_RETAIN } else { 0 };
-    out.push(delivery.qos.bits() | retain);
+    let share = delivery.share.as_ref();
+    let mut flags = delivery.qos.bits();
+    for (flag, is_set) in [
+        (DELIVERY_RETAIN, delivery.retain),
+        (DELIVERY_SHARED, share.is_some()),
+        (DELIVERY_SHARE_RETAIN, share.is_some_and(|share| share.retain)),
+    ] {
+        flags |= if is_set { flag } else { 0 };
+    }
+    out.push(flags);
+    if let Some(share) = share {
+        write_text(out, &share.filter);
+    }
     for &id in &delivery.subscription_ids {
         write_number(out, u64::from(id));
     }

@@ -32,6 +32,8 @@ pub(crate) fn config(shards: u16) -> NodeConfig {
         rules: None,
         disconnect_denied: true,
         client_id_is_user: false,
+        auth_methods: Vec::new(),
+        tolerates_excess: false,
         log: None,
     }
 }

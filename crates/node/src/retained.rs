@@ -1,0 +1,191 @@
+//! Retained messages for transient subscribers, a page at a time.
+//!
+//! Theory of operation. What is retained is known where the partition lives; the subscriber may be
+//! on another shard. A new subscription is put into its connection's row. The first of the row asks
+//! the partition's owner for one page; the owner writes it and says where the next begins; and that
+//! is asked for once the client has taken it: when nothing waits behind its window and its buffer
+//! is below the soft limit. So neither shard does more than a page in a turn, nobody else is kept
+//! waiting, and ten thousand messages cost no more memory than a page.
+//!
+//! The owner writes the page itself, in the turn in which it reads it: a message that replaces one
+//! of them is committed and delivered before that or after it, so nobody sees the new one first. A
+//! subscription that is taken back or renewed leaves the row.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use quantumqtt_machine::{Message, SubscriptionOptions};
+use quantumqtt_reactor::{ConnectionId, Turn};
+use quantumqtt_topics::Filter;
+use quantumqtt_wire::QoS;
+
+use crate::connection::Connection;
+use crate::deliver::{Outgoing, deliver_retained};
+use crate::effects::stored_properties;
+use crate::index::Subscriber;
+use crate::limits::{RETAINED_PAGE_BYTES, RETAINED_PAGE_MESSAGES, RETAINED_PAGE_VISITS};
+use crate::reasons::DropReason;
+use crate::shard::{Mail, ShardService};
+
+/// Retained messages of one filter, as a transient session wants them.
+#[derive(Debug, Clone)]
+pub(crate) struct RetainedWanted {
+    pub(crate) filter: Box<str>,
+    pub(crate) qos: QoS,
+    pub(crate) subscription_id: Option<u32>,
+    pub(crate) number: u64,
+    /// The last topic that was looked at; none at the beginning.
+    pub(crate) after: Option<Box<str>>,
+}
+
+impl RetainedWanted {
+    pub(crate) fn new(filter: Box<str>, qos: QoS, subscription_id: Option<u32>) -> Self {
+        Self { filter, qos, subscription_id, number: 0, after: None }
+    }
+}
+
+/// A question for one page.
+pub(crate) struct PageWanted {
+    wanted: RetainedWanted,
+    subscriber: Subscriber,
+}
+
+/// The answer: it was written.
+pub(crate) struct PageWritten {
+    /// Where the next one begins; none when this was the last.
+    after: Option<Box<str>>,
+}
+
+/// What a connection still has to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    row: VecDeque<RetainedWanted>,
+    /// Tells a subscription from the one before it by the same filter.
+    next_number: u64,
+    /// A page of this one is being written.
+    asked_for: Option<u64>,
+}
+
+impl Connection {
+    /// Forget what is still to be sent for a filter.
+    pub(crate) fn stop_replay(&mut self, filter: &str) {
+        if let Some(replay) = self.rare.as_mut().and_then(|rare| rare.replay.as_mut()) {
+            replay.row.retain(|wanted| *wanted.filter != *filter);
+        }
+    }
+}
+
+impl ShardService {
+    /// New subscriptions want what is retained.
+    pub(crate) fn begin_replay(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        wanted: Vec<RetainedWanted>,
+    ) {
+        if wanted.is_empty() {
+            return;
+        }
+        let replay = connection.rare().replay.get_or_insert_default();
+        for mut wanted in wanted {
+            wanted.number = replay.next_number;
+            replay.next_number += 1;
+            replay.row.push_back(wanted);
+        }
+        self.go_on_with_replay(turn, connection);
+    }
+
+    /// Ask for the next page, if there is one and the client has taken the one before.
+    pub(crate) fn go_on_with_replay(&self, turn: &mut Turn<Self>, connection: &mut Connection) {
+        let replay = connection.rare.as_ref().and_then(|rare| rare.replay.as_ref());
+        let Some(replay) = replay.filter(|replay| replay.asked_for.is_none()) else { return };
+        let Some(next) = replay.row.front() else {
+            return;
+        };
+        let has_taken = turn.write(&connection.outlet, |out| {
+            !out.is_over_soft_limit() && out.outbound.nothing_waits()
+        });
+        if has_taken {
+            let wanted = next.clone();
+            let options = SubscriptionOptions::with_qos(wanted.qos);
+            let subscriber = Subscriber::of(connection, options, wanted.subscription_id);
+            let asked_for = Some(wanted.number);
+            let wanted = Box::new(PageWanted { wanted, subscriber });
+            let mail = Mail::RetainedWanted { connection: connection.id, wanted };
+            turn.post(self.proposals.owner(), mail);
+            if let Some(replay) = connection.rare().replay.as_mut() {
+                replay.asked_for = asked_for;
+            }
+        }
+    }
+
+    /// Read one page and write it, on the shard that owns the partition.
+    pub(crate) fn write_retained(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: ConnectionId,
+        page: &PageWanted,
+    ) {
+        let PageWanted { wanted, subscriber } = page;
+        let mut found: Vec<Arc<Message>> = Vec::new();
+        let mut after = None;
+        if let (Some(partition), Ok(filter)) = (&self.partition, Filter::parse(&wanted.filter)) {
+            let (mut bytes, mut visits) = (0, 0);
+            let from = wanted.after.as_deref();
+            after = partition.machine().visit_retained(&filter, from, |message| {
+                visits += 1;
+                if let Some(message) = message.filter(|message| !message.is_expired(turn.now_ms()))
+                {
+                    bytes += message.payload.len();
+                    found.push(Arc::clone(message));
+                }
+                visits < RETAINED_PAGE_VISITS
+                    && bytes < RETAINED_PAGE_BYTES
+                    && found.len() < RETAINED_PAGE_MESSAGES
+            });
+        }
+        let cells = &self.shared.cells[usize::from(self.shard)];
+        for message in found {
+            if !self.rights.may_read(subscriber.reader.who(), &message.topic) {
+                cells.count_drop(DropReason::NotAuthorized, 1);
+                continue;
+            }
+            let outgoing = Outgoing {
+                topic: &message.topic,
+                payload: &message.payload,
+                properties: stored_properties(&message.properties),
+                expiry_s: message.remaining_s(turn.now_ms()),
+                qos: message.qos.min(wanted.qos),
+                retain: true,
+                publisher: None,
+            };
+            deliver_retained(&mut self.encoder, turn, cells, subscriber, &outgoing);
+        }
+        let written = PageWritten { after };
+        turn.post(connection.shard(), Mail::RetainedWritten { connection, written });
+    }
+
+    /// A page was written for a transient subscriber of this shard.
+    pub(crate) fn on_retained_written(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &mut Connection,
+        written: PageWritten,
+    ) {
+        let replay = connection.rare.as_mut().and_then(|rare| rare.replay.as_mut());
+        let Some(replay) = replay else { return };
+        let was_asked_for = replay.asked_for.take();
+        match replay.row.front_mut() {
+            // Renewed meanwhile, a subscription begins anew: this was a page of the one before.
+            Some(wanted) if Some(wanted.number) == was_asked_for => {
+                if written.after.is_some() {
+                    wanted.after = written.after;
+                } else {
+                    replay.row.pop_front();
+                }
+            }
+            _ => {}
+        }
+        self.go_on_with_replay(turn, connection);
+    }
+}
