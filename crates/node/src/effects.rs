@@ -138,6 +138,8 @@ impl ShardService {
                     if !code.is_error() {
                         let id = filter.subscription_id;
                         self.index_filter(connection, &filter.filter, filter.options, id);
+                        let (name, options) = (&filter.filter, filter.options);
+                        self.begin_system_replay(turn, connection, name, options, id);
                     }
                 }
                 let codes: Vec<u8> = subscribed.codes.iter().map(|code| code.0).collect();

@@ -39,6 +39,7 @@ mod run;
 mod shard;
 mod statistics;
 mod subscribe;
+mod system;
 mod verdicts;
 mod will;
 
@@ -49,3 +50,4 @@ pub use node::{Node, StartError};
 pub use quantumqtt_topics::RuleTable;
 pub use reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
 pub use statistics::Statistics;
+pub use system::SystemMessage;
