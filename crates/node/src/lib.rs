@@ -16,6 +16,7 @@
 #![allow(clippy::similar_names)] // `shard` is one of the `shards` that share `shared`
 
 mod admission;
+mod aliases;
 mod authentication;
 mod config;
 mod connect;
