@@ -7,11 +7,13 @@ from contextlib import ExitStack
 import pytest
 
 from quantumqtt.config import FlagLayer, settings_from
+from tests.conformance.conftest import TARGET
 from tests.harness import packets
 from tests.harness.live_broker import LiveBroker
 from tests.harness.mqtt_peer import MqttPeer
 from tests.harness.packets import Key, Properties, Publish, SubAck, Version, Will
 
+pytestmark = pytest.mark.skipif(TARGET != "quantumqtt", reason="asks for our whole broker")
 KEEP: Properties = ((Key.SESSION_EXPIRY, 60),)
 StartBroker = Callable[..., LiveBroker]
 

@@ -3,7 +3,7 @@
 //! Theory of operation. A client says in CONNECT how many it takes. Topics get them in the order in
 //! which they are first sent, and keep them until the connection ends; when all are given away,
 //! other topics are spelled out. The packet is rewritten at the last moment, when it goes into the
-//! socket's buffer: what waits or is dropped before that has set no alias, so an alias is never used
+//! socket's buffer: what waits or is dropped before that has set no alias, so none is ever used
 //! that its client was not told. Clients that ask for none, nearly all, pay nothing.
 
 use std::collections::BTreeMap;

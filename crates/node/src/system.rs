@@ -2,7 +2,7 @@
 //!
 //! The messages are no one's but the broker's: no client may publish there, none of them is in the
 //! log, and a restart begins anew. They go out at `QoS` 0 to whoever is online and wants them; the
-//! last one of each topic is kept by the shard that owns the partition, and new subscriptions get it
+//! last one of each topic is kept by the shard that owns the partition; new subscriptions get it
 //! like a retained message, stored sessions too. A filter has to spell `$SYS`: no wildcard reaches
 //! what begins with `$` [MQTT-4.7.2-1].
 
