@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from quantumqtt.config import FlagLayer, settings_from
 from quantumqtt.config.keys import Key, catalogue
 from quantumqtt.errors import ConfigError
 from quantumqtt.node import Broker, NodeState
@@ -23,8 +24,8 @@ def broker_with(key: Key, value: int) -> Broker:
     table, _, name = key.name.rpartition(".")
     if table == "limits":
         return Broker(listen=listen, shards=1, limits={name: value})
-    assert key.name == "shards"
-    return Broker(listen=listen, shards=value)
+    asked: dict[str, object] = {"listen": tuple(listen), "shards": 1, key.name: value}
+    return Broker(settings_from([FlagLayer(asked, spoken_by_caller=True)]))
 
 
 def greet(port: int) -> bytes:
