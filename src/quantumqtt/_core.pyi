@@ -503,6 +503,21 @@ class Statistics:
     def sessions_stored(self) -> int:
         """Sessions held by the state machine, connected or not."""
     @property
+    def sessions_attached(self) -> int:
+        """Those among them whose client is connected."""
+    @property
+    def retained(self) -> int:
+        """Retained messages of clients."""
+    @property
+    def retained_bytes(self) -> int:
+        """Their bytes, topics included."""
+    @property
+    def queued(self) -> int:
+        """Messages that wait for stored sessions."""
+    @property
+    def queued_bytes(self) -> int:
+        """Their bytes."""
+    @property
     def subscriptions(self) -> int:
         """Subscriptions of connected sessions."""
     @property
@@ -565,6 +580,12 @@ class Node:
         A ticket that is gone (its client left, or it timed out) is ignored. Where it may be
         remembered, the same name and password are admitted without a question from then on, until
         `set_policy`.
+        """
+    def say(self, messages: Sequence[tuple[str, bytes, bool]]) -> None:
+        """Publish under `$SYS/`: topic, payload, and whether later subscribers get it too.
+
+        QoS 0, to whoever is online; kept ones live as long as the node, and an empty payload ends
+        them. Topics outside of `$SYS/` are ignored. Never blocks.
         """
     def answer_authentications(self, answers: Sequence[tuple[int, int, bytes | None, str]]) -> None:
         """Answer authentication steps: ticket, reason code, data for the client, user name.

@@ -1,4 +1,4 @@
-"""Enhanced authentication: SCRAM-SHA-256 for users of the password file, and what breaks its rules."""
+"""Enhanced authentication: SCRAM-SHA-256 for users of the password file, and broken rules."""
 
 import asyncio
 import base64

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.conformance.conftest import Broker
+from tests.conformance.conftest import Broker, StartBroker
 from tests.harness import packets
-from tests.harness.packets import Ack, Key, Kind, Publish, Version
+from tests.harness.packets import Ack, Key, Kind, Properties, Publish, Version, value
 
 ID_REUSES = 2_000
 BURST = 500
@@ -300,3 +300,50 @@ def test_a_payload_of_16_mib_goes_through(broker: Broker, version: Version) -> N
     publisher = broker.client(version, "publisher")
     publisher.publish("t", payload, qos=1)
     assert subscriber.take().payload == payload
+
+
+@pytest.mark.requirement("WIRE-13")
+@pytest.mark.clause("MQTT-3.3.2-8", "MQTT-3.3.2-10", "MQTT-3.3.2-11", "MQTT-3.3.2-12")
+@pytest.mark.parametrize("session", [(), ((Key.SESSION_EXPIRY, 60),)], ids=["transient", "stored"])
+def test_the_broker_shortens_topics_only_as_far_as_the_client_lets_it(
+    broker: Broker, session: Properties
+) -> None:
+    """A server may use aliases or not; if it does, they mean what it said before."""
+    asked: Properties = (*session, (Key.TOPIC_ALIAS_MAXIMUM, 2))
+    reader = broker.client(Version.V5, "reader", clean=not session, properties=asked)
+    reader.subscribe("#", options=2)
+    publisher = broker.client(Version.V5, "publisher")
+    topics = ["first/of/two", "second/of/two", "third"] * 3
+    for number, topic in enumerate(topics):
+        publisher.publish(topic, b"%d" % number, qos=number % 3)
+    aliases: dict[int, str] = {}
+    seen: dict[bytes, str] = {}
+    for _ in topics:
+        message = reader.take()
+        alias = value(message.properties, Key.TOPIC_ALIAS)
+        topic = message.topic
+        if isinstance(alias, int):
+            assert alias in {1, 2}
+            topic = topic or aliases[alias]
+            aliases[alias] = topic
+        seen[message.payload] = topic
+    assert seen == {b"%d" % number: topic for number, topic in enumerate(topics)}
+    other = broker.client(Version.V5, "other")
+    other.subscribe("#")
+    publisher.publish("first/of/two", b"x")
+    assert value(other.take().properties, Key.TOPIC_ALIAS) is None
+
+
+@pytest.mark.requirement("WIRE-13", "WIRE-09")
+def test_our_aliases_are_bounded_by_our_own_setting_too(start_broker: StartBroker) -> None:
+    broker = start_broker(topic_alias_max=1)
+    asked: Properties = ((Key.TOPIC_ALIAS_MAXIMUM, 100),)
+    reader = broker.client(Version.V5, "reader", properties=asked)
+    reader.subscribe("#")
+    publisher = broker.client(Version.V5, "publisher")
+    for topic in ("a", "b", "a", "b"):
+        publisher.publish(topic)
+    found = [reader.take() for _ in range(4)]
+    names = [message.topic for message in found]
+    assert names == ["a", "b", "", "b"]
+    assert [value(message.properties, Key.TOPIC_ALIAS) for message in found] == [1, None, 1, None]

@@ -52,6 +52,11 @@ class FakeStatistics:
     connections_total: int = 0
     connections_refused_full_total: int = 0
     sessions_stored: int = 0
+    sessions_attached: int = 0
+    retained: int = 0
+    retained_bytes: int = 0
+    queued: int = 0
+    queued_bytes: int = 0
     subscriptions: int = 0
     publishes_received_total: tuple[int, int, int] = (0, 0, 0)
     publishes_sent_total: tuple[int, int, int] = (0, 0, 0)
@@ -82,6 +87,7 @@ class FakeNode:
         self.answers: list[tuple[int, int]] = []
         self.remembered: list[int] = []
         self.auth_answers: list[tuple[int, int, bytes | None, str]] = []
+        self.said: list[tuple[str, bytes, bool]] = []
         self.policies: list[tuple[RuleTable | None, list[str]]] = []
         self.contexts: dict[int, TlsContext] = {}
         self.drains_in_time = True
@@ -137,6 +143,9 @@ class FakeNode:
 
     def answer_authentications(self, answers: Sequence[tuple[int, int, bytes | None, str]]) -> None:
         self.auth_answers.extend(answers)
+
+    def say(self, messages: Sequence[tuple[str, bytes, bool]]) -> None:
+        self.said.extend(messages)
 
     def set_policy(self, rules: RuleTable | None, *, revoked_users: Sequence[str]) -> None:
         self.event_fd()

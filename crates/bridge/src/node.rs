@@ -117,6 +117,14 @@ impl Node {
         Ok(())
     }
 
+    fn say(&self, messages: Vec<(String, Vec<u8>, bool)>) -> PyResult<()> {
+        let message = |(topic, payload, keep): (String, Vec<u8>, bool)| {
+            quantumqtt_node::SystemMessage { topic: topic.into(), payload: payload.into(), keep }
+        };
+        self.running()?.node.say(messages.into_iter().map(message).collect());
+        Ok(())
+    }
+
     #[pyo3(signature = (rules, *, revoked_users))]
     fn set_policy(&self, rules: Option<&RuleTable>, revoked_users: Vec<String>) -> PyResult<()> {
         let rules = rules.map(|table| table.0.clone());

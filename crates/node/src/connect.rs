@@ -14,6 +14,7 @@ use quantumqtt_reactor::{ConnectionId, Then, Turn};
 use quantumqtt_wire::{ConnAck, Connect, Packet, Property, PropertyBlock, ReasonCode, Version};
 
 use crate::admission::Verdict;
+use crate::aliases::Aliases;
 use crate::authentication::Exchange;
 use crate::connection::{Connection, Session, State};
 use crate::events::{Event, EventKind};
@@ -47,6 +48,8 @@ pub(crate) struct Opening {
     other_keep_alive_s: Option<u16>,
     receive_maximum: u16,
     packet_bytes_max: u32,
+    /// How many topics we may shorten.
+    aliases_max: u16,
     pub(crate) will: Option<Will>,
 }
 
@@ -151,6 +154,7 @@ impl ShardService {
             other_keep_alive_s,
             receive_maximum: properties.receive_maximum().unwrap_or(u16::MAX),
             packet_bytes_max: properties.maximum_packet_bytes().unwrap_or(u32::MAX),
+            aliases_max: properties.topic_alias_maximum().unwrap_or(0).min(limits.topic_alias_max),
             will: connect.will.as_ref().map(Will::from_wire),
         })
     }
@@ -335,8 +339,12 @@ impl ShardService {
             (Session::Stored { .. }, Some(will)) => connection.rare().will_topic = Some(will.topic),
             (_, None) => {}
         }
+        let (aliases_max, bytes_max) = (opening.aliases_max, opening.packet_bytes_max);
+        connection.takes_aliases = aliases_max > 0;
         turn.write(&connection.outlet, |out| {
             out.outbound.window = opening.receive_maximum;
+            let aliases = || Box::new(Aliases::new(aliases_max, bytes_max));
+            out.outbound.aliases = (aliases_max > 0).then(aliases);
         });
         let mut opening = Opening { will: None, ..*opening };
         self.write_connack(turn, connection, &opening, session_present);

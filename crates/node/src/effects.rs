@@ -20,6 +20,7 @@ use quantumqtt_wire::{
 use crate::connection::{Connection, Session};
 use crate::deliver::{Audience, Outgoing, deliver};
 use crate::limits::DELIVERIES_WAITING_MAX;
+use crate::outbound::push_publish;
 use crate::packets::{write_ack, write_suback, write_unsuback};
 use crate::reasons::{CloseReason, DropReason, RefusalReason};
 use crate::shard::{Mail, ShardService, close, go_on};
@@ -138,6 +139,8 @@ impl ShardService {
                     if !code.is_error() {
                         let id = filter.subscription_id;
                         self.index_filter(connection, &filter.filter, filter.options, id);
+                        let (name, options) = (&filter.filter, filter.options);
+                        self.begin_system_replay(turn, connection, name, options, id);
                     }
                 }
                 let codes: Vec<u8> = subscribed.codes.iter().map(|code| code.0).collect();
@@ -279,7 +282,7 @@ impl ShardService {
             return Then::Continue;
         }
         let bytes = &self.bytes;
-        match turn.write(&connection.outlet, |out| out.push(bytes)) {
+        match turn.write(&connection.outlet, |out| push_publish(out, bytes)) {
             Ok(()) => {
                 self.cells().count_sent(deliver.qos, 1);
                 Then::Continue

@@ -35,6 +35,8 @@ pub(crate) struct Subscriber {
     pub(crate) version: Version,
     /// The largest packet the client takes.
     pub(crate) packet_bytes_max: u32,
+    /// Whether what it gets is rewritten, one packet at a time.
+    pub(crate) takes_aliases: bool,
     /// Held by the machine: only QoS 0 is routed here.
     pub(crate) is_stored: bool,
     pub(crate) options: SubscriptionOptions,
@@ -52,6 +54,7 @@ impl Subscriber {
             reader: Arc::clone(&connection.who),
             version: connection.version,
             packet_bytes_max: connection.packet_bytes_max,
+            takes_aliases: connection.takes_aliases,
             is_stored: connection.is_stored(),
             options,
             subscription_id,

@@ -16,6 +16,7 @@
 #![allow(clippy::similar_names)] // `shard` is one of the `shards` that share `shared`
 
 mod admission;
+mod aliases;
 mod authentication;
 mod checkpointer;
 mod config;
@@ -44,6 +45,7 @@ mod run;
 mod shard;
 mod statistics;
 mod subscribe;
+mod system;
 mod verdicts;
 mod will;
 
@@ -59,3 +61,4 @@ pub use quantumqtt_reactor::{
 pub use quantumqtt_topics::RuleTable;
 pub use reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
 pub use statistics::{LogStatistics, Statistics};
+pub use system::SystemMessage;

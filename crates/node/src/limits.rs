@@ -14,6 +14,8 @@ pub(crate) const DELIVERIES_WAITING_MAX: usize = 2_048;
 pub(crate) const ALIAS_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// AUTH packets of a client in one exchange; SCRAM needs two.
 pub(crate) const AUTHENTICATION_STEPS_MAX: u32 = 16;
+/// Topics of `$SYS/…` that are kept; presence of clients is not among them.
+pub(crate) const SYSTEM_TOPICS_MAX: usize = 1_024;
 /// One page of retained messages for a transient subscriber: so many messages, about so many bytes,
 /// and so many topics looked at for them.
 pub(crate) const RETAINED_PAGE_MESSAGES: usize = 256;

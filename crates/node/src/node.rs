@@ -27,6 +27,7 @@ use crate::registry::Registry;
 use crate::rights::{Policy, Rights};
 use crate::shard::{Mail, ShardService, Shared};
 use crate::statistics::{ShardCells, Statistics};
+use crate::system::SystemMessage;
 use crate::verdicts::Verdicts;
 
 /// The tenant every embedded node has; a cluster numbers its tenants in the control plane's log.
@@ -183,6 +184,11 @@ impl Node {
                 self.reactor.post(connection.shard(), Mail::Answer { connection, answer });
             }
         }
+    }
+
+    /// Have the broker say something of itself; what is kept is for later subscribers too.
+    pub fn say(&self, messages: Vec<SystemMessage>) {
+        self.reactor.post(PARTITION_OWNER, Mail::System(messages));
     }
 
     /// From now on these rules; clients of `revoked` users are ended, and no credentials are

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use quantumqtt_reactor::{ConnectionId, OutletGuard, Overflow};
 use quantumqtt_wire::{PacketId, QoS};
 
+use crate::aliases::Aliases;
 use crate::limits::{STALL_MS, WAITING_BYTES_MAX, WAITING_COUNT_MAX};
 
 /// The sending half of one connection.
@@ -30,6 +31,8 @@ pub(crate) struct Outbound {
     waiting_bytes: usize,
     /// Messages that expired here and were not counted yet.
     expired: u64,
+    /// Names the client lets us shorten; None nearly always.
+    pub(crate) aliases: Option<Box<Aliases>>,
     /// Packet ids in flight that came from a share group, each with the machine's own.
     shared: BTreeMap<PacketId, PacketId>,
     /// QoS 0 messages behind a blocked socket; None nearly always.
@@ -235,6 +238,21 @@ impl LooseQueue {
     }
 }
 
+/// Push one PUBLISH, its topic shortened if the client lets us.
+///
+/// Several may stand side by side in `bytes` only for a client that takes no aliases.
+#[inline]
+pub(crate) fn push_publish(out: &mut Guard<'_>, bytes: &[u8]) -> Result<(), Overflow> {
+    match out.outbound.aliases.take() {
+        None => out.push(bytes),
+        Some(mut aliases) => {
+            let pushed = out.push(aliases.shorten(bytes));
+            out.outbound.aliases = Some(aliases);
+            pushed
+        }
+    }
+}
+
 /// Send QoS 0 messages that stand side by side in `bytes`.
 ///
 /// A client that is behind but drains slows its publishers down, so that nothing is lost while it
@@ -252,7 +270,7 @@ pub(crate) fn send_loose(
     if must_queue {
         return queue_loose(out, bytes, messages, expires_at_ms, publisher);
     }
-    match out.push(bytes) {
+    match push_publish(out, bytes) {
         Ok(()) => SentLoose { taken: messages, ..SentLoose::default() },
         Err(Overflow) => SentLoose { dropped: messages, ..SentLoose::default() },
     }
@@ -329,7 +347,7 @@ fn send_queued_loose(out: &mut Guard<'_>, now_ms: u64) -> u64 {
             continue;
         }
         // Ring and queue together are within the maximum, so it fits.
-        if out.push(&oldest.bytes).is_ok() {
+        if push_publish(out, &oldest.bytes).is_ok() {
             messages += oldest.messages;
         }
     }
@@ -368,6 +386,13 @@ fn push_with_id(out: &mut Guard<'_>, message: Encoded<'_>) -> Sent {
         out.outbound.shared.insert(id, shared_id);
     }
     let id = id.get().to_be_bytes();
+    if out.outbound.aliases.is_some() {
+        let packet = [&bytes[..packet_id_at], &id, &bytes[packet_id_at + 2..]].concat();
+        return match push_publish(out, &packet) {
+            Ok(()) => Sent::Taken,
+            Err(Overflow) => Sent::TooSlow,
+        };
+    }
     let pushed = out
         .push(&bytes[..packet_id_at])
         .and_then(|()| out.push(&id))

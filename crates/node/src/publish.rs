@@ -149,7 +149,7 @@ impl ShardService {
     }
 
     /// Straight to everybody online.
-    fn route_now(&mut self, turn: &mut Turn<Self>, message: &Outgoing<'_>) -> Delivered {
+    pub(crate) fn route_now(&mut self, turn: &mut Turn<Self>, message: &Outgoing<'_>) -> Delivered {
         // An acknowledged message takes this way only while the machine has no subscriptions. Who
         // is stored and has just subscribed is not told of what came before its SUBACK.
         let is_loose = message.qos == QoS::AtMostOnce;

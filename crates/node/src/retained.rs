@@ -26,6 +26,7 @@ use crate::index::Subscriber;
 use crate::limits::{RETAINED_PAGE_BYTES, RETAINED_PAGE_MESSAGES, RETAINED_PAGE_VISITS};
 use crate::reasons::DropReason;
 use crate::shard::{Mail, ShardService};
+use crate::system::is_system;
 
 /// Retained messages of one filter, as a transient session wants them.
 #[derive(Debug, Clone)]
@@ -129,7 +130,10 @@ impl ShardService {
         let PageWanted { wanted, subscriber } = page;
         let mut found: Vec<Arc<Message>> = Vec::new();
         let mut after = None;
-        if let (Some(partition), Ok(filter)) = (&self.partition, Filter::parse(&wanted.filter)) {
+        let filter = Filter::parse(&wanted.filter).ok();
+        if let Some(filter) = filter.filter(|filter| is_system(filter.pattern)) {
+            self.write_system(turn, subscriber, &filter);
+        } else if let (Some(partition), Some(filter)) = (&self.partition, filter) {
             let (mut bytes, mut visits) = (0, 0);
             let from = wanted.after.as_deref();
             after = partition.machine().visit_retained(&filter, from, |message| {

@@ -1,6 +1,7 @@
 //! What a connected client may do: the shard's copy of the rule table, and who is asking.
 //!
-//! Without rules everything is allowed and a check is one branch. With rules:
+//! Without rules everything is allowed but to speak for the broker (`$SYS/…`), and a check is one
+//! branch. With rules:
 //! - PUBLISH is checked when it comes; a will at CONNECT and once more when it goes out;
 //! - every filter of a SUBSCRIBE is checked, without its `$share/…/` and `$queue/` prefixes;
 //! - the reader's right is checked wherever a message is delivered: routes are filtered when they
@@ -30,6 +31,7 @@ use crate::events::EventKind;
 use crate::packets::write_ack;
 use crate::reasons::{CloseReason, DenialReason};
 use crate::shard::{Mail, ShardService, close, go_on};
+use crate::system::is_system;
 use crate::will::Will;
 
 const QUEUE_PREFIX: &str = "$queue/";
@@ -94,8 +96,11 @@ impl Rights {
     #[inline]
     pub(crate) fn may(&self, connection: &mut Connection, action: Action, topic: &str) -> bool {
         match &self.rules {
-            None => true,
-            Some(rules) => self.look_up(rules, connection, action, topic),
+            None => action == Action::Read || !is_system(topic),
+            Some(rules) => {
+                (action == Action::Read || !is_system(topic))
+                    && self.look_up(rules, connection, action, topic)
+            }
         }
     }
 
@@ -127,7 +132,8 @@ impl Rights {
 
     /// Whether the will of somebody may be published, without a connection to remember it.
     pub(crate) fn may_publish(&self, who: Who<'_>, topic: &str) -> bool {
-        self.rules.as_ref().is_none_or(|rules| rules.may(who, Action::Write, subject(topic)))
+        let may = |rules: &Arc<RuleTable>| rules.may(who, Action::Write, subject(topic));
+        !is_system(topic) && self.rules.as_ref().is_none_or(may)
     }
 
     /// Whether somebody may be sent a message, for whoever has no connection at hand.

@@ -86,6 +86,7 @@ impl<'a> Run<'a> {
         let subscriber = &route.subscriber;
         (subscriber.version == Version::V5) == is_v5
             && route.subscription_ids.is_empty()
+            && !subscriber.takes_aliases
             && self.largest_bytes <= subscriber.packet_bytes_max as usize
     }
 }

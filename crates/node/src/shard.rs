@@ -39,6 +39,7 @@ use crate::retained::{PageWanted, PageWritten};
 use crate::rights::{Policy, Principal, Rights};
 use crate::run::Run;
 use crate::statistics::ShardCells;
+use crate::system::{SystemMessage, SystemTopics};
 use crate::verdicts::Verdicts;
 
 /// What all shards of a node share.
@@ -78,6 +79,8 @@ pub(crate) enum Mail {
     Verdict { connection: ConnectionId, code: ReasonCode, may_be_remembered: bool },
     /// Python's answer to a step of enhanced authentication.
     Answer { connection: ConnectionId, answer: Box<Answer> },
+    /// To a partition's owner: what the broker says of itself.
+    System(Vec<SystemMessage>),
     /// Python's new rules.
     Policy(Arc<Policy>),
     /// To a partition's owner: a shard lives by these rules now.
@@ -160,6 +163,8 @@ pub(crate) struct ShardService {
     pub(crate) router: Router,
     pub(crate) encoder: Encoder,
     pub(crate) proposals: Proposals,
+    /// What the broker said last, on the shard that owns the partition.
+    pub(crate) system: SystemTopics,
     /// The partition, on the shard that owns it.
     pub(crate) partition: Option<Partition>,
     /// Effects for connections of other shards, by shard.
@@ -196,6 +201,7 @@ impl ShardService {
             router,
             encoder: Encoder::default(),
             proposals: Proposals::new(shard, 0),
+            system: SystemTopics::default(),
             partition,
             effects_out: (0..shards).map(|_| Vec::new()).collect(),
             effects: Vec::new(),
@@ -361,7 +367,7 @@ impl ShardService {
         }
         partition.on_turn_end(now_ms);
         let stored = partition.machine().statistics();
-        self.cells().set_stored(stored.sessions);
+        self.cells().set_stored(&stored);
         self.shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
         self.effects = effects;
         self.partition = Some(partition);
@@ -449,6 +455,7 @@ impl Service for ShardService {
             silence_ms_max: 0,
             last_packet_ms: turn.now_ms(),
             unacknowledged: 0,
+            takes_aliases: false,
             packet_bytes_max: u32::MAX,
             paused_until_ms: 0,
             proposed: 0,
@@ -616,6 +623,7 @@ impl Service for ShardService {
                     }
                 }
             }
+            Mail::System(messages) => self.on_system(turn, &messages),
             Mail::Answer { connection, answer } => {
                 if let Some(connection) = connections.get_mut(connection) {
                     self.on_answer(turn, connection, *answer);

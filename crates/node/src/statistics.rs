@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use quantumqtt_machine::Statistics as Stored;
 use quantumqtt_wire::QoS;
 
 use crate::reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
@@ -18,6 +19,11 @@ pub(crate) struct ShardCells {
     refusals: Vec<AtomicU64>,
     denials: Vec<AtomicU64>,
     sessions_stored: AtomicU64,
+    sessions_attached: AtomicU64,
+    retained: AtomicU64,
+    retained_bytes: AtomicU64,
+    queued: AtomicU64,
+    queued_bytes: AtomicU64,
 }
 
 fn cells(count: usize) -> Vec<AtomicU64> {
@@ -40,6 +46,11 @@ impl Default for ShardCells {
             refusals: cells(RefusalReason::ALL.len()),
             denials: cells(DenialReason::ALL.len()),
             sessions_stored: AtomicU64::new(0),
+            sessions_attached: AtomicU64::new(0),
+            retained: AtomicU64::new(0),
+            retained_bytes: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
         }
     }
 }
@@ -74,9 +85,15 @@ impl ShardCells {
         add(&self.denials[reason as usize], 1);
     }
 
-    /// A gauge of the partitions this shard owns.
-    pub(crate) fn set_stored(&self, sessions: u64) {
-        self.sessions_stored.store(sessions, Ordering::Relaxed);
+    /// Gauges of the partitions this shard owns.
+    pub(crate) fn set_stored(&self, stored: &Stored) {
+        let set = |cell: &AtomicU64, now: u64| cell.store(now, Ordering::Relaxed);
+        set(&self.sessions_stored, stored.sessions);
+        set(&self.sessions_attached, stored.sessions_attached.saturating_sub(stored.guests));
+        set(&self.retained, stored.retained);
+        set(&self.retained_bytes, stored.retained_bytes);
+        set(&self.queued, stored.queued);
+        set(&self.queued_bytes, stored.queued_bytes);
     }
 }
 
@@ -110,6 +127,11 @@ pub struct Statistics {
     pub connections_total: u64,
     pub connections_refused_full_total: u64,
     pub sessions_stored: u64,
+    pub sessions_attached: u64,
+    pub retained: u64,
+    pub retained_bytes: u64,
+    pub queued: u64,
+    pub queued_bytes: u64,
     pub subscriptions: u64,
     pub publishes_received_total: [u64; 3],
     pub publishes_sent_total: [u64; 3],
@@ -139,6 +161,11 @@ impl Statistics {
         self.entries_applied_total += load(&shard.entries);
         self.commands_applied_total += load(&shard.commands);
         self.sessions_stored += load(&shard.sessions_stored);
+        self.sessions_attached += load(&shard.sessions_attached);
+        self.retained += load(&shard.retained);
+        self.retained_bytes += load(&shard.retained_bytes);
+        self.queued += load(&shard.queued);
+        self.queued_bytes += load(&shard.queued_bytes);
         let sum = |into: &mut Vec<(&'static str, u64)>, labels: &[&'static str], from: &[_]| {
             into.resize_with(labels.len(), || ("", 0));
             for ((slot, &label), cell) in into.iter_mut().zip(labels).zip(from) {

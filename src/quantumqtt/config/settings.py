@@ -255,6 +255,13 @@ class Settings(BaseModel):
             "that never look at it.",
         )
     )
+    sys_interval_s: Count = Field(
+        default=10,
+        ge=0,
+        le=86_400,
+        description="Seconds between reports under `$SYS/broker/`; 0 says nothing there, nor who "
+        "comes and goes.",
+    )
     log: LogSettings = Field(default=LogSettings(), description="Logging.")
     storage: StorageSettings = Field(default=StorageSettings(), description="The log on disk.")
     limits: Limits = Field(default=Limits(), description="Bounds.")

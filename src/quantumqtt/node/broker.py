@@ -29,16 +29,19 @@ from quantumqtt.node.events import (
 from quantumqtt.node.lifecycle import Lifecycle, NodeState
 from quantumqtt.node.narrator import Narrator
 from quantumqtt.node.native import (
+    NODE_ID_EMBEDDED,
     NativeEvent,
     NativeNode,
     NodePlan,
     OpenNode,
     Statistics,
+    build_facts,
     open_native_node,
     plan_log,
 )
 from quantumqtt.node.news import NewsDesk, news_of
 from quantumqtt.node.password_desk import PasswordDesk
+from quantumqtt.node.system_topics import SystemTopics
 from quantumqtt.policy import Access, Authenticate, Hooks, Mechanism, overrides
 from quantumqtt.policy.mechanisms import method_names
 from quantumqtt.policy.scram import ScramMechanism
@@ -131,6 +134,7 @@ class Broker:
         self._passwords: PasswordDesk | None = None
         self._mechanisms: tuple[Mechanism, ...] = ()
         self._authentications: AuthDesk | None = None
+        self._system: SystemTopics | None = None
         self._came: NewsDesk | None = None
         self._left: NewsDesk | None = None
         self._open_node = open_node
@@ -237,8 +241,8 @@ class Broker:
         if self._pump is not None:
             self._pump.stop()
         try:
-            desks = (self._desk, self._passwords, self._authentications, self._came, self._left)
-            for desk in desks:
+            answering = (self._desk, self._passwords, self._authentications)
+            for desk in (*answering, self._system, self._came, self._left):
                 if desk is not None:
                     await desk.stop()
         finally:
@@ -335,6 +339,14 @@ class Broker:
                 node, self._mechanisms, timeout_ms=timeout_ms, queue_count_max=count_max
             )
             self._authentications.start()
+        if self.settings.sys_interval_s:
+            self._system = SystemTopics(
+                node,
+                interval_s=self.settings.sys_interval_s,
+                version=build_facts()["version"],
+                node_name=str(NODE_ID_EMBEDDED),
+            )
+            self._system.start()
         hooks = self._hooks
         if hooks is not None and overrides(hooks, "connected"):
             self._came = NewsDesk("connected", hooks.connected, timeout_ms=timeout_ms)
@@ -409,6 +421,8 @@ class Broker:
             gone = (e.connection for e in batch if e.kind in _GOODBYES)
             desk.forget(one for one in gone if one is not None)
         told = [event for event in batch if event.kind not in _QUESTIONS]
+        if self._system is not None:
+            self._system.on_events(told)
         self._narrator.on_events(told)
         for event in told:
             if event.kind == "shard_failed":

@@ -187,6 +187,26 @@ class Statistics(Protocol):
         """Sessions held by the state machine."""
 
     @property
+    def sessions_attached(self) -> int:
+        """Those whose client is connected."""
+
+    @property
+    def retained(self) -> int:
+        """Retained messages."""
+
+    @property
+    def retained_bytes(self) -> int:
+        """Their bytes."""
+
+    @property
+    def queued(self) -> int:
+        """Messages that wait for stored sessions."""
+
+    @property
+    def queued_bytes(self) -> int:
+        """Their bytes."""
+
+    @property
     def subscriptions(self) -> int:
         """Subscriptions held."""
 
@@ -266,6 +286,9 @@ class NativeNode(Protocol):
 
     def answer_authentications(self, answers: Sequence[tuple[int, int, bytes | None, str]]) -> None:
         """Answer authentication steps: ticket, reason code, data, user name."""
+
+    def say(self, messages: Sequence[tuple[str, bytes, bool]]) -> None:
+        """Publish what the broker says of itself: topic, payload, whether to keep it."""
 
     def set_policy(self, rules: _core.RuleTable | None, *, revoked_users: Sequence[str]) -> None:
         """Replace the rules, end clients of revoked users, forget remembered credentials."""

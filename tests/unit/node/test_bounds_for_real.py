@@ -27,13 +27,13 @@ def broker_with(key: Key, value: int, data: Path) -> Broker:
         return Broker(listen=listen, shards=1, limits={name: value})
     if table == "storage":
         # A small packet fits whatever size of segment is tried.
-        limits = {"packet_bytes_max": 1024, "offline_bytes_max": 1024}
-        asked = {"data": str(data), "storage": {name: value}, "limits": limits}
-        return Broker(settings_from([FlagLayer({**asked, "listen": listen, "shards": 1})]))
+        bounds = {"packet_bytes_max": 1024, "offline_bytes_max": 1024}
+        storage = {"data": str(data), "storage": {name: value}, "limits": bounds}
+        return Broker(settings_from([FlagLayer({**storage, "listen": listen, "shards": 1})]))
     if table == "listener":
         return Broker(listener=[{"url": listen[0], name: value}], shards=1)
-    assert key.name == "shards"
-    return Broker(listen=listen, shards=value)
+    asked: dict[str, object] = {"listen": tuple(listen), "shards": 1, key.name: value}
+    return Broker(settings_from([FlagLayer(asked, spoken_by_caller=True)]))
 
 
 def greet(port: int) -> bytes:
