@@ -24,7 +24,7 @@ HOUSE: Final = Path(__file__).resolve().parent.parent
 FUZZ: Final = HOUSE / "fuzz"
 WORK: Final = HOUSE / "target" / "fuzz"
 GOLDEN: Final = HOUSE / "tests" / "golden"
-TARGETS: Final = ("packet", "stream", "properties", "topics", "entry", "connection")
+TARGETS: Final = ("packet", "stream", "properties", "topics", "entry", "connection", "block")
 MEMORY_MIB: Final = 256
 ONE_INPUT_S: Final = 10
 # What is kept must stay readable as a diff and quick to run.
@@ -88,6 +88,9 @@ def seeds(target: str) -> Iterator[bytes]:
     if target == "entry":
         lines = (GOLDEN / "machine" / "entries.txt").read_text(encoding="utf-8").splitlines()
         yield from (bytes.fromhex(line.split()[1]) for line in lines if not line.startswith("#"))
+        return
+    if target == "block":
+        yield b"\xff"  # what is kept holds bodies; golden chunks are sealed
         return
     if target == "topics":
         yield from (b"a/+\n#\n$share/g/a/b\na/b\n$SYS/x\na", b"+/+/#\n/\n//\n\na\n$a/+\n/\n//a")

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod block;
 pub mod connection;
 pub mod entry;
 pub mod packet;
@@ -19,13 +20,14 @@ use quantumqtt_wire::Version;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("packet", packet::check),
     ("stream", stream::check),
     ("properties", properties::check),
     ("topics", topics::check),
     ("entry", entry::check),
     ("connection", connection::check),
+    ("block", block::check),
 ];
 
 /// The first byte of many inputs chooses the version.

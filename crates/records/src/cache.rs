@@ -5,6 +5,7 @@
 //! numbers are never used twice, so an entry may be stale but never wrong.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -100,10 +101,15 @@ impl BlockCache {
 }
 
 /// Open chunk files.
-#[derive(Debug)]
 pub(crate) struct Files {
     disk: Arc<dyn Disk>,
     open: Mutex<Bounded<u64, Arc<dyn File>>>,
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Files").finish_non_exhaustive()
+    }
 }
 
 impl Files {
@@ -117,9 +123,8 @@ impl Files {
         }
         // Opened without the lock; two threads may both do it, and one handle is dropped.
         let opened = self.disk.open(&chunk.path);
-        let file: Arc<dyn File> = opened
-            .map_err(|source| Error::disk("open", chunk.path.display().to_string(), source))?
-            .into();
+        let file: Arc<dyn File> =
+            opened.map_err(|source| Error::disk("open", &chunk.path, source))?.into();
         self.open.lock().insert(chunk.info.id, file.clone(), 1);
         Ok(file)
     }

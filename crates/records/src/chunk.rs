@@ -23,14 +23,13 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_buffer::{Buffer, MutableBuffer};
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::block::{Block, Identity};
-use crate::disk::{Disk, File};
+use crate::disk::{Disk, File, read_exact, write_whole};
 use crate::error::{Error, Result};
 use crate::limits::{BODY_BYTES_MAX, CHUNK_BLOCKS_MAX};
 use crate::seal::{ChunkSeal, FOOTER_NUMBER, Keys, SALT_BYTES, TAG_BYTES, Tag};
@@ -198,36 +197,42 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Where chunks live and how they are sealed: what a job on another thread needs to write one.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) disk: Arc<dyn Disk>,
-    pub(crate) directory: Arc<PathBuf>,
+    pub(crate) directory: Arc<str>,
     pub(crate) identity: Identity,
     pub(crate) keys: Keys,
 }
 
 impl Place {
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
+    pub(crate) fn path(&self, name: &str) -> String {
+        format!("{}/{name}", self.directory)
     }
 
     /// Makes the names of finished chunks durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.disk
             .sync_dir(&self.directory)
-            .map_err(|source| Error::disk("sync the directory", shown(&self.directory), source))
+            .map_err(|source| Error::disk("sync the directory", &*self.directory, source))
     }
 }
 
-fn shown(path: &Path) -> String {
-    path.display().to_string()
+impl fmt::Debug for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Place")
+            .field("directory", &self.directory)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Writes one chunk.
 pub(crate) struct ChunkWriter<'a> {
     place: &'a Place,
     file: Box<dyn File>,
-    name: PathBuf,
+    name: String,
     head: [u8; HEAD_BYTES],
     seal: ChunkSeal,
     info: ChunkInfo,
@@ -243,10 +248,8 @@ impl<'a> ChunkWriter<'a> {
         let seal = place.keys.seal(&place.identity, id, epoch, &salt)?;
         let head = head(kind, place.identity.partition, id, epoch, &salt);
         let name = place.path(&unfinished_name(id));
-        let file = place
-            .disk
-            .create(&name)
-            .map_err(|source| Error::disk("create", shown(&name), source))?;
+        let file =
+            place.disk.create(&name).map_err(|source| Error::disk("create", &name, source))?;
         let info = ChunkInfo {
             id,
             kind,
@@ -296,9 +299,8 @@ impl<'a> ChunkWriter<'a> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.file
-            .write_all_at(&self.gathered, self.written)
-            .map_err(|source| Error::disk("write", shown(&self.name), source))?;
+        write_whole(&*self.file, self.written, &self.gathered)
+            .map_err(|source| Error::disk("write", &self.name, source))?;
         self.written += self.gathered.len() as u64;
         self.gathered.clear();
         Ok(())
@@ -322,12 +324,12 @@ impl<'a> ChunkWriter<'a> {
         self.info.digest = digest(&self.head, &self.gathered[from..]);
         self.info.file_bytes = self.file_bytes();
         self.flush()?;
-        self.file.sync().map_err(|source| Error::disk("sync", shown(&self.name), source))?;
+        self.file.sync_data().map_err(|source| Error::disk("sync", &self.name, source))?;
         let name = self.place.path(&file_name(self.info.id));
         self.place
             .disk
             .rename(&self.name, &name)
-            .map_err(|source| Error::disk("rename", shown(&self.name), source))?;
+            .map_err(|source| Error::disk("rename", &self.name, source))?;
         Ok(Chunk { info: self.info, index: self.index, seal: self.seal, path: name })
     }
 }
@@ -380,7 +382,7 @@ pub(crate) struct Chunk {
     pub(crate) info: ChunkInfo,
     pub(crate) index: Vec<BlockEntry>,
     seal: ChunkSeal,
-    pub(crate) path: PathBuf,
+    pub(crate) path: String,
 }
 
 impl fmt::Debug for Chunk {
@@ -472,11 +474,11 @@ impl Chunk {
             last: entry.last_offset,
         };
         let mut bytes = MutableBuffer::from_len_zeroed(entry.file_bytes() as usize);
-        file.read_exact_at(bytes.as_slice_mut(), entry.position).map_err(|source| {
+        read_exact(file, entry.position, bytes.as_slice_mut()).map_err(|source| {
             if source.kind() == std::io::ErrorKind::UnexpectedEof {
                 damaged()
             } else {
-                Error::disk("read", shown(&self.path), source)
+                Error::disk("read", &self.path, source)
             }
         })?;
         let (header, body_and_tag) = bytes.as_slice_mut().split_at_mut(HEADER_BYTES);
@@ -497,32 +499,32 @@ impl Chunk {
     }
 }
 
-fn read_outline(place: &Place, path: &Path) -> std::result::Result<Outline, OpenFault> {
+fn read_outline(place: &Place, path: &str) -> std::result::Result<Outline, OpenFault> {
     use OpenFault::Damaged;
     let told = |source: std::io::Error| match source.kind() {
         std::io::ErrorKind::NotFound => Damaged("its file is missing"),
         std::io::ErrorKind::UnexpectedEof => Damaged("its file is cut off"),
-        _ => OpenFault::Other(Error::disk("read", shown(path), source)),
+        _ => OpenFault::Other(Error::disk("read", path.to_owned(), source)),
     };
     let file = place.disk.open(path).map_err(told)?;
-    let file_bytes = file.size().map_err(told)?;
+    let file_bytes = file.length().map_err(told)?;
     if file_bytes < (HEAD_BYTES + TRAILER_BYTES) as u64 {
         return Err(Damaged("its file is cut off"));
     }
     let mut head = [0; HEAD_BYTES];
-    file.read_exact_at(&mut head, 0).map_err(told)?;
+    read_exact(&*file, 0, &mut head).map_err(told)?;
     if head[0..8] != MAGIC {
         return Err(Damaged("its file is no chunk"));
     }
     let format = u16::from_le_bytes([head[8], head[9]]);
     if format > FORMAT {
-        let name = shown(path);
+        let name = path.to_owned();
         return Err(OpenFault::Other(Error::NewerFormat { name, format, known: FORMAT }));
     }
     let kind = ChunkKind::from_byte(head[10]).ok_or(Damaged("it is of no kind"))?;
     let mut end = [0; TRAILER_BYTES];
     let end_position = file_bytes - TRAILER_BYTES as u64;
-    file.read_exact_at(&mut end, end_position).map_err(told)?;
+    read_exact(&*file, end_position, &mut end).map_err(told)?;
     let (footer_position, length) = (u64_at(&end, 0), u64_at(&end, 8));
     let most = (HEADER_BYTES + TAG_BYTES + CHUNK_BLOCKS_MAX * INDEX_ENTRY_BYTES) as u64;
     let joins = footer_position.checked_add(length) == Some(end_position);
@@ -530,7 +532,7 @@ fn read_outline(place: &Place, path: &Path) -> std::result::Result<Outline, Open
         return Err(Damaged("its trailer does not fit its file"));
     }
     let mut footer = vec![0; length as usize + TRAILER_BYTES];
-    file.read_exact_at(&mut footer, footer_position).map_err(told)?;
+    read_exact(&*file, footer_position, &mut footer).map_err(told)?;
     let digest = digest(&head, &footer);
     footer.truncate(length as usize);
     Ok(Outline {

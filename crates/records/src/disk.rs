@@ -1,74 +1,110 @@
 //! The seam to the disk: what the log needs of a file system, and nothing more.
 //!
-//! Chunks are written once from front to back, synced, renamed and never changed, so there is no
-//! truncation, no append and no lock here. The simulated disk ([`crate::SimDisk`]) lies about
-//! exactly these calls. Nothing retries: a failed sync is final.
+//! The same shape as the journal's seam, method for method, so that one day they are one; only what
+//! the journal alone needs (locks, zeroing, free space) is absent. Paths are relative to the disk's
+//! root, with `/` between parts. Chunks are written once from front to back, synced, renamed and
+//! never changed. Nothing retries: a failed sync is final.
 
-use std::fmt::Debug;
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// A file system, or one that pretends.
-pub trait Disk: Debug + Send + Sync {
-    /// Makes an empty file, in place of any that has the name.
-    fn create(&self, path: &Path) -> io::Result<Box<dyn File>>;
-    /// Opens a file for reading.
-    fn open(&self, path: &Path) -> io::Result<Box<dyn File>>;
-    /// Gives a file another name, in place of any that has it. Durable after `sync_dir`.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file. Durable after `sync_dir`.
-    fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Makes a directory and those above it, unless they exist.
-    fn create_dir(&self, path: &Path) -> io::Result<()>;
-    /// The names of the files in a directory, sorted; none if there is no such directory.
-    fn list(&self, path: &Path) -> io::Result<Vec<String>>;
-    /// Makes the names in a directory durable.
-    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+/// A directory tree of files, or something that pretends to be one.
+pub trait Disk: Send + Sync {
+    /// Opens an existing file.
+    fn open(&self, path: &str) -> io::Result<Box<dyn File>>;
+    /// Makes a new file; one that exists is an error.
+    fn create(&self, path: &str) -> io::Result<Box<dyn File>>;
+    /// Makes a directory and its parents; one that exists is fine.
+    fn make_dir(&self, path: &str) -> io::Result<()>;
+    /// Makes the entries of a directory durable.
+    fn sync_dir(&self, path: &str) -> io::Result<()>;
+    /// Gives a file another name, replacing what had that name. Durable after `sync_dir`.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Takes a file's name away. Durable after `sync_dir`.
+    fn remove(&self, path: &str) -> io::Result<()>;
+    /// Names of the files of a directory, in order. A directory that is absent is empty.
+    fn list(&self, path: &str) -> io::Result<Vec<String>>;
 }
 
-/// An open file.
-pub trait File: Debug + Send + Sync {
-    /// Fills `buffer` from `position`; a file that ends before is `UnexpectedEof`.
-    fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()>;
-    /// Writes all of `bytes` at `position`.
-    fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()>;
-    /// Makes what was written durable.
-    fn sync(&self) -> io::Result<()>;
-    /// How long the file is.
-    fn size(&self) -> io::Result<u64>;
+/// One open file.
+pub trait File: Send + Sync {
+    /// Reads at an offset; fewer bytes than asked means the end.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize>;
+    /// Writes the pieces one after another at an offset and says how many bytes arrived. Fewer
+    /// than given is a failed disk.
+    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// Makes written bytes durable.
+    fn sync_data(&self) -> io::Result<()>;
+    /// The file's length.
+    fn length(&self) -> io::Result<u64>;
 }
 
-/// The file system of this machine.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct SystemDisk;
+/// Fills `into`, or says that the file ends before.
+pub(crate) fn read_exact(file: &dyn File, offset: u64, into: &mut [u8]) -> io::Result<()> {
+    let mut at = 0;
+    while at < into.len() {
+        let got = file.read_at(offset + at as u64, &mut into[at..])?;
+        if got == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        at += got;
+    }
+    Ok(())
+}
 
-impl Disk for SystemDisk {
-    fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
-        let file =
-            fs::File::options().read(true).write(true).create(true).truncate(true).open(path)?;
-        Ok(Box::new(file))
+/// Writes all of the bytes or fails; a short write is an error like any other.
+pub(crate) fn write_whole(file: &dyn File, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    let written = file.write_at(offset, &[IoSlice::new(bytes)])?;
+    if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+}
+
+/// A directory of this machine.
+#[derive(Debug, Clone)]
+pub struct FileDisk {
+    root: PathBuf,
+}
+
+impl FileDisk {
+    /// The tree under `root`, which is made when something in it is.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn File>> {
-        Ok(Box::new(fs::File::open(path)?))
+    fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+}
+
+impl Disk for FileDisk {
+    fn open(&self, path: &str) -> io::Result<Box<dyn File>> {
+        Ok(Box::new(fs::File::open(self.path(path))?))
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        fs::rename(from, to)
+    fn create(&self, path: &str) -> io::Result<Box<dyn File>> {
+        let mut options = fs::File::options();
+        Ok(Box::new(options.read(true).write(true).create_new(true).open(self.path(path))?))
     }
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+    fn make_dir(&self, path: &str) -> io::Result<()> {
+        fs::create_dir_all(self.path(path))
     }
 
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+    fn sync_dir(&self, path: &str) -> io::Result<()> {
+        fs::File::open(self.path(path))?.sync_all()
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
-        let entries = match fs::read_dir(path) {
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        fs::remove_file(self.path(path))
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        let entries = match fs::read_dir(self.path(path)) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),
@@ -77,35 +113,40 @@ impl Disk for SystemDisk {
         for entry in entries {
             let entry = entry?;
             // Names that are no text are none of ours.
-            if let (true, Ok(name)) =
-                (entry.file_type()?.is_file(), entry.file_name().into_string())
-            {
+            let name = entry.file_name().into_string();
+            if let (true, Ok(name)) = (entry.file_type()?.is_file(), name) {
                 names.push(name);
             }
         }
         names.sort_unstable();
         Ok(names)
     }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        fs::File::open(path)?.sync_all()
-    }
 }
 
 impl File for fs::File {
-    fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
-        FileExt::read_exact_at(self, buffer, position)
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match FileExt::read_at(self, into, offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
     }
 
-    fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
-        FileExt::write_all_at(self, bytes, position)
+    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut written = 0;
+        for piece in pieces {
+            FileExt::write_all_at(self, piece, offset + written as u64)?;
+            written += piece.len();
+        }
+        Ok(written)
     }
 
-    fn sync(&self) -> io::Result<()> {
-        self.sync_data()
+    fn sync_data(&self) -> io::Result<()> {
+        fs::File::sync_data(self)
     }
 
-    fn size(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 }

@@ -83,10 +83,11 @@ impl RewriteJob {
         };
         let mut output = Output::new(self, kind);
         for chunk in &self.sources {
-            let file =
-                self.place.disk.open(&chunk.path).map_err(|source| {
-                    Error::disk("open", chunk.path.display().to_string(), source)
-                })?;
+            let file = self
+                .place
+                .disk
+                .open(&chunk.path)
+                .map_err(|source| Error::disk("open", &chunk.path, source))?;
             for (number, entry) in chunk.index.iter().enumerate() {
                 let wanted = self.referenced.as_ref().map(|all| {
                     let from = all.partition_point(|offset| *offset < entry.first_offset);
@@ -223,7 +224,7 @@ impl Drop for Output<'_> {
     fn drop(&mut self) {
         let place = self.target.place();
         if let Some((id, _)) = self.writer.take() {
-            let _ = place.disk.remove(&place.directory.join(unfinished_name(id)));
+            let _ = place.disk.remove(&place.path(&unfinished_name(id)));
         }
         for chunk in &self.chunks {
             let _ = place.disk.remove(&chunk.path);
@@ -247,12 +248,12 @@ impl SweepJob {
     /// Removes them.
     pub fn execute(&self) -> Result<()> {
         for id in &self.chunks {
-            let path = self.place.directory.join(file_name(*id));
+            let path = self.place.path(&file_name(*id));
             match self.place.disk.remove(&path) {
                 Ok(()) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => {
-                    return Err(Error::disk("remove", path.display().to_string(), source));
+                    return Err(Error::disk("remove", &path, source));
                 }
             }
         }

@@ -19,6 +19,8 @@ mod chunk;
 mod column;
 mod disk;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod job;
 pub mod limits;
 mod log;
@@ -33,7 +35,7 @@ mod sim_disk;
 
 pub use block::{Identity, Row};
 pub use chunk::{ChunkInfo, ChunkKind};
-pub use disk::{Disk, File, SystemDisk};
+pub use disk::{Disk, File, FileDisk};
 pub use error::{Error, Result};
 pub use job::{RewriteJob, Rewritten, SealJob, Sealed, SweepJob};
 pub use log::{Appended, Found, Hold, LogStatistics, Options, RecordLog, Retention, SealWhen};

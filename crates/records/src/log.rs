@@ -20,7 +20,6 @@
 //! Nothing here reads a clock, and nothing a reader does holds the log.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,7 +35,7 @@ use crate::limits::{
     CACHE_BYTES_DEFAULT, CHUNK_BYTES_DEFAULT, HOLDS_MAX, MERGE_FAN_IN, MERGED_BYTES_DEFAULT,
     TAIL_BYTES_MAX,
 };
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, UNFINISHED_NAME as UNFINISHED_MANIFEST};
 use crate::reader::LogReader;
 use crate::record::Record;
 use crate::seal::Keys;
@@ -178,14 +177,14 @@ impl RecordLog {
     /// log has what it had) and set aside if it cannot be read.
     pub fn open(
         disk: Arc<dyn Disk>,
-        directory: &Path,
+        directory: &str,
         identity: Identity,
         keys: Keys,
         options: Options,
         manifest: &Manifest,
     ) -> Result<(Self, Found)> {
         manifest.check()?;
-        let directory = Arc::new(directory.to_path_buf());
+        let directory = directory.into();
         let place = Place { disk, directory, identity, keys };
         let names = look_around(&place)?;
         let open = |kind| -> Result<Vec<Arc<Chunk>>> {
@@ -518,9 +517,8 @@ fn position(chunks: &[Arc<Chunk>], id: u64) -> usize {
 }
 
 fn look_around(place: &Place) -> Result<Vec<String>> {
-    let shown = place.directory.display().to_string();
-    let told = |action| move |source| Error::disk(action, shown, source);
-    place.disk.create_dir(&place.directory).map_err(told.clone()("make the directory"))?;
+    let told = |action| move |source| Error::disk(action, &*place.directory, source);
+    place.disk.make_dir(&place.directory).map_err(told("make the directory"))?;
     place.disk.list(&place.directory).map_err(told("list"))
 }
 
@@ -529,7 +527,7 @@ fn clear_away(place: &Place, manifest: &Manifest, names: &[String]) -> Result<Fo
     let listed: BTreeSet<u64> = manifest.chunks.iter().map(|chunk| chunk.id).collect();
     let mut found = Found::default();
     for name in names {
-        if is_unfinished(name) {
+        if is_unfinished(name) || name == UNFINISHED_MANIFEST {
             found.removed.push(name.clone());
         } else if let Some(id) = id_of(name).filter(|id| !listed.contains(id)) {
             match Chunk::open(place, id) {
@@ -544,9 +542,9 @@ fn clear_away(place: &Place, manifest: &Manifest, names: &[String]) -> Result<Fo
         }
     }
     for name in &found.removed {
-        let path = place.directory.join(name);
+        let path = place.path(name);
         let removed = place.disk.remove(&path);
-        removed.map_err(|source| Error::disk("remove", path.display().to_string(), source))?;
+        removed.map_err(|source| Error::disk("remove", &path, source))?;
     }
     set_aside(place, &found.quarantined)?;
     if found != Found::default() {
@@ -559,11 +557,11 @@ fn set_aside(place: &Place, names: &[String]) -> Result<()> {
     if names.is_empty() {
         return Ok(());
     }
-    let aside: PathBuf = place.directory.join(QUARANTINE);
-    let told = |source| Error::disk("set aside into", aside.display().to_string(), source);
-    place.disk.create_dir(&aside).map_err(told)?;
+    let aside = place.path(QUARANTINE);
+    let told = |source| Error::disk("set aside into", &aside, source);
+    place.disk.make_dir(&aside).map_err(told)?;
     for name in names {
-        place.disk.rename(&place.directory.join(name), &aside.join(name)).map_err(told)?;
+        place.disk.rename(&place.path(name), &format!("{aside}/{name}")).map_err(told)?;
     }
     place.disk.sync_dir(&aside).map_err(told)
 }

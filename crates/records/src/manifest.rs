@@ -13,12 +13,11 @@
 //! when a later list is durable ([`crate::RecordLog::plan_sweep`]).
 
 use std::io;
-use std::path::Path;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::chunk::{ChunkInfo, ChunkKind};
-use crate::disk::Disk;
+use crate::disk::{Disk, read_exact, write_whole};
 use crate::error::{Error, Result};
 use crate::limits::CHUNKS_MAX;
 
@@ -28,7 +27,7 @@ const HEAD_BYTES: usize = 32;
 const CHUNK_BYTES: usize = 96;
 const DIGEST_BYTES: usize = 32;
 const FILE_NAME: &str = "manifest";
-const UNFINISHED_NAME: &str = "manifest.new";
+pub(crate) const UNFINISHED_NAME: &str = "manifest.new";
 
 /// See the head of this file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -117,35 +116,40 @@ impl Manifest {
     }
 
     /// Writes it beside the chunks, for logs that stand alone. In a node the checkpoint carries it.
-    pub fn store(&self, disk: &dyn Disk, directory: &Path) -> Result<()> {
-        let (name, new) = (directory.join(FILE_NAME), directory.join(UNFINISHED_NAME));
+    pub fn store(&self, disk: &dyn Disk, directory: &str) -> Result<()> {
+        let name = format!("{directory}/{FILE_NAME}");
+        let new = format!("{directory}/{UNFINISHED_NAME}");
         let write = || -> io::Result<()> {
+            match disk.remove(&new) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {} // an earlier attempt that failed may have left one
+            }
             let file = disk.create(&new)?;
-            file.write_all_at(&self.encode(), 0)?;
-            file.sync()?;
+            write_whole(&*file, 0, &self.encode())?;
+            file.sync_data()?;
             drop(file);
             disk.rename(&new, &name)?;
             disk.sync_dir(directory)
         };
-        write().map_err(|source| Error::disk("write", name.display().to_string(), source))
+        write().map_err(|source| Error::disk("write", &name, source))
     }
 
     /// What `store` wrote last; none if it never did.
-    pub fn load(disk: &dyn Disk, directory: &Path) -> Result<Option<Self>> {
-        let name = directory.join(FILE_NAME);
+    pub fn load(disk: &dyn Disk, directory: &str) -> Result<Option<Self>> {
+        let name = format!("{directory}/{FILE_NAME}");
         let most = (HEAD_BYTES + CHUNKS_MAX * CHUNK_BYTES + DIGEST_BYTES) as u64;
-        let told = |source| Error::disk("read", name.display().to_string(), source);
+        let told = |source| Error::disk("read", &name, source);
         let file = match disk.open(&name) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(told(error)),
         };
-        let size = file.size().map_err(told)?;
+        let size = file.length().map_err(told)?;
         if size > most {
             return Err(Error::DamagedManifest { why: "it is longer than any" });
         }
         let mut bytes = vec![0; size as usize];
-        file.read_exact_at(&mut bytes, 0).map_err(told)?;
+        read_exact(&*file, 0, &mut bytes).map_err(told)?;
         Self::decode(&bytes).map(Some)
     }
 }

@@ -9,7 +9,8 @@
 //! - An answer holds memory: the blocks its rows lie in. What all answers in the world may hold is
 //!   bounded; a thread waits until enough of them were dropped. A single request is given at least
 //!   one block however tight it is, or it would never get on: so a thousand sessions that resume
-//!   at once take turns, and the bound is passed by at most one block per thread.
+//!   at once take turns, and the bound is passed by at most one block per thread. Whoever holds an
+//!   answer must not wait for another one before dropping it.
 //! - Requests for one log that wait together are served in the order of their offsets, so that the
 //!   blocks they share are read once while they are in the cache.
 //!
@@ -226,8 +227,7 @@ fn serve_one(queue: &Arc<Queue>, request: Request) {
             (Reply::Rows(rows), bytes)
         }),
         Ask::Range(range) => reader.read(&range, permit.bytes).map(|batches| {
-            let bytes = batches.batches.iter().map(arrow_array::RecordBatch::get_array_memory_size);
-            let bytes = bytes.sum();
+            let bytes = batches.bytes;
             (Reply::Batches(batches), bytes)
         }),
     };

@@ -63,6 +63,8 @@ pub struct Batches {
     pub batches: Vec<RecordBatch>,
     /// The first offset that was not looked at.
     pub next: u64,
+    /// What the blocks behind the batches weigh.
+    pub bytes: usize,
 }
 
 /// Some records, and how many of those asked for they are.
@@ -114,16 +116,15 @@ impl LogReader {
     /// one block, so that every step gets on.
     pub fn read(&self, range: &Range, bytes_max: usize) -> Result<Batches> {
         let schema = range.columns.schema();
-        let mut answer = Batches { batches: Vec::new(), next: range.start };
-        let mut bytes = 0;
-        while answer.next < range.end && bytes < bytes_max {
+        let mut answer = Batches { batches: Vec::new(), next: range.start, bytes: 0 };
+        while answer.next < range.end && answer.bytes < bytes_max {
             let block = match self.block_at(answer.next) {
                 Ok(Some(block)) => block,
                 Ok(None) => break,
-                Err(error) if bytes == 0 => return Err(error),
+                Err(error) if answer.bytes == 0 => return Err(error),
                 Err(_) => break, // the next step begins here, and says so
             };
-            bytes += block.weight_bytes();
+            answer.bytes += block.weight_bytes();
             let rows = block.find_from(answer.next)..block.find_from(range.end);
             answer.next = range.end.min(block.last_offset + 1);
             let identity = self.identity();

@@ -161,7 +161,6 @@ mod tests {
         assert_eq!(Source::from_word("kafka"), None);
     }
 
-    // req: X-46
     #[test]
     fn sixteen_mebibytes_fit_and_one_byte_more_does_not() {
         let payload = vec![7; PAYLOAD_BYTES_MAX + 1];

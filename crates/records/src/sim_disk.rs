@@ -10,8 +10,7 @@
 //!   call fail, at each of them in turn.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -31,14 +30,14 @@ struct Content {
 /// A change to names that no `sync_dir` has covered yet.
 #[derive(Debug, Clone)]
 enum NameChange {
-    Put(PathBuf, u64),
-    Drop(PathBuf),
+    Put(String, u64),
+    Drop(String),
 }
 
 #[derive(Debug, Default)]
 struct World {
-    names: BTreeMap<PathBuf, u64>,
-    durable_names: BTreeMap<PathBuf, u64>,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
     name_changes: Vec<NameChange>,
     contents: BTreeMap<u64, Content>,
     next_content: u64,
@@ -93,7 +92,7 @@ impl World {
         self.name_changes.push(change);
     }
 
-    fn content(&mut self, path: &Path) -> io::Result<(u64, &mut Content)> {
+    fn content(&mut self, path: &str) -> io::Result<(u64, &mut Content)> {
         let id = *self.names.get(path).ok_or(io::ErrorKind::NotFound)?;
         Ok((id, self.contents.get_mut(&id).expect("a name has a content")))
     }
@@ -147,12 +146,12 @@ impl SimDisk {
     }
 
     /// The bytes of a file.
-    pub fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+    pub fn bytes(&self, path: &str) -> io::Result<Vec<u8>> {
         self.world.lock().content(path).map(|(_, content)| content.now.clone())
     }
 
     /// Puts bytes where a file is or is not, durably: damage, or what another release left.
-    pub fn put(&self, path: &Path, bytes: &[u8]) {
+    pub fn put(&self, path: &str, bytes: &[u8]) {
         let mut world = self.world.lock();
         world.next_content += 1;
         let id = world.next_content;
@@ -163,7 +162,7 @@ impl SimDisk {
     }
 
     /// The names of all files.
-    pub fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<String> {
         self.world.lock().names.keys().cloned().collect()
     }
 }
@@ -185,9 +184,12 @@ fn torn(content: &Content, dice: &mut Dice) -> Content {
 }
 
 impl Disk for SimDisk {
-    fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
+    fn create(&self, path: &str) -> io::Result<Box<dyn File>> {
         let mut world = self.world.lock();
         world.change()?;
+        if world.names.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
         world.next_content += 1;
         let id = world.next_content;
         world.contents.insert(id, Content::default());
@@ -195,7 +197,7 @@ impl Disk for SimDisk {
         Ok(Box::new(SimFile { id, world: self.world.clone() }))
     }
 
-    fn open(&self, path: &Path) -> io::Result<Box<dyn File>> {
+    fn open(&self, path: &str) -> io::Result<Box<dyn File>> {
         let mut world = self.world.lock();
         if world.is_off() {
             return Err(no_power());
@@ -204,7 +206,7 @@ impl Disk for SimDisk {
         Ok(Box::new(SimFile { id, world: self.world.clone() }))
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let mut world = self.world.lock();
         world.change()?;
         let (id, _) = world.content(from)?;
@@ -222,7 +224,7 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
+    fn remove(&self, path: &str) -> io::Result<()> {
         let mut world = self.world.lock();
         world.change()?;
         world.content(path)?;
@@ -230,21 +232,23 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn create_dir(&self, _path: &Path) -> io::Result<()> {
+    fn make_dir(&self, _path: &str) -> io::Result<()> {
         self.world.lock().change()
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let world = self.world.lock();
         if world.is_off() {
             return Err(no_power());
         }
-        let inside = world.names.keys().filter(|name| name.parent() == Some(path));
-        let names = inside.filter_map(|name| name.file_name()?.to_str().map(str::to_owned));
-        Ok(names.collect())
+        let inside = |name: &String| {
+            let rest = name.strip_prefix(path)?.strip_prefix('/')?;
+            (!rest.contains('/')).then(|| rest.to_owned())
+        };
+        Ok(world.names.keys().filter_map(inside).collect())
     }
 
-    fn sync_dir(&self, _path: &Path) -> io::Result<()> {
+    fn sync_dir(&self, _path: &str) -> io::Result<()> {
         let mut world = self.world.lock();
         world.change()?;
         world.durable_names = world.names.clone();
@@ -260,37 +264,37 @@ struct SimFile {
 }
 
 impl File for SimFile {
-    fn read_exact_at(&self, buffer: &mut [u8], position: u64) -> io::Result<()> {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let world = self.world.lock();
         if world.is_off() {
             return Err(no_power());
         }
         let bytes = &world.contents[&self.id].now;
-        let from = usize::try_from(position).unwrap_or(usize::MAX);
-        let until = from.checked_add(buffer.len());
-        let found = until.and_then(|until| bytes.get(from..until));
-        buffer.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let count = into.len().min(bytes.len() - from);
+        into[..count].copy_from_slice(&bytes[from..from + count]);
+        Ok(count)
     }
 
-    fn write_all_at(&self, bytes: &[u8], position: u64) -> io::Result<()> {
+    fn write_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
         let mut world = self.world.lock();
         let changed = world.change();
         let content = world.contents.get_mut(&self.id).expect("an open file has a content");
         // The write during which the power goes may have reached the disk in part.
-        let whole = position as usize + bytes.len();
+        let whole = offset as usize + bytes.len();
         if content.now.len() < whole {
             content.now.resize(whole, 0);
         }
-        content.now[position as usize..whole].copy_from_slice(bytes);
-        let sectors = position as usize / SECTOR_BYTES..whole.div_ceil(SECTOR_BYTES);
+        content.now[offset as usize..whole].copy_from_slice(&bytes);
+        let sectors = offset as usize / SECTOR_BYTES..whole.div_ceil(SECTOR_BYTES);
         content.dirty.extend(sectors);
         content.dirty.sort_unstable();
         content.dirty.dedup();
-        changed
+        changed.map(|()| bytes.len())
     }
 
-    fn sync(&self) -> io::Result<()> {
+    fn sync_data(&self) -> io::Result<()> {
         let mut world = self.world.lock();
         world.change()?;
         let content = world.contents.get_mut(&self.id).expect("an open file has a content");
@@ -299,7 +303,7 @@ impl File for SimFile {
         Ok(())
     }
 
-    fn size(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.world.lock().contents[&self.id].now.len() as u64)
     }
 }

@@ -94,7 +94,6 @@ fn a_gap_and_a_repeat_that_differs_stop_the_owner() {
     assert_eq!(log.statistics().end, 105);
 }
 
-// req: X-46
 #[test]
 fn sixteen_mebibytes_are_one_record_in_a_block_of_its_own() {
     let (_, disk, mut log, _) = chunked(1);
@@ -306,7 +305,7 @@ fn cached_blocks_stay_within_their_budget() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
     let options = Options { cache_bytes: 200_000, ..support::small() };
     let open = |manifest: &Manifest| {
-        RecordLog::open(disk.clone(), &directory(), identity(), keys(), options, manifest)
+        RecordLog::open(disk.clone(), directory(), identity(), keys(), options, manifest)
             .expect("opens")
             .0
     };

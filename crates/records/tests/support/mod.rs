@@ -3,7 +3,6 @@
 #![allow(dead_code)] // each test program uses what it needs
 #![allow(unreachable_pub)] // `pub` says what is meant for them
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -156,8 +155,8 @@ pub fn keys() -> Keys {
     Keys::new(1, KEY)
 }
 
-pub fn directory() -> PathBuf {
-    Path::new("log").to_owned()
+pub fn directory() -> &'static str {
+    "log"
 }
 
 /// Sizes small enough for a test to see chunks merge.
@@ -166,7 +165,7 @@ pub fn small() -> Options {
 }
 
 pub fn open(disk: &Arc<dyn Disk>, manifest: &Manifest) -> Result<RecordLog> {
-    let opened = RecordLog::open(disk.clone(), &directory(), identity(), keys(), small(), manifest);
+    let opened = RecordLog::open(disk.clone(), directory(), identity(), keys(), small(), manifest);
     opened.map(|(log, _)| log)
 }
 
