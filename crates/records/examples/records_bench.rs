@@ -4,6 +4,9 @@
 //! record before), sealed bytes are synced. `records_bench START_RECORDS FOLDER` measures the start
 //! of a large log in a folder that must be empty.
 
+#![allow(clippy::print_stdout)] // it talks to a person
+#![allow(clippy::cast_precision_loss)] // figures for people
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

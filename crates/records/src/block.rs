@@ -269,7 +269,7 @@ impl Block {
     ) -> Record<'a> {
         pairs.extend(self.user_properties.get(row));
         let unsigned = |numbers: &Numbers<i64>| numbers.get(row).map(i64::cast_unsigned);
-        let expiry_s = self.expiry_s.get(row).map(|expiry_s| expiry_s as u32);
+        let expiry_s = self.expiry_s.get(row).map(|expiry_s| expiry_s.cast_unsigned() as u32);
         Record {
             offset: self.offset(row),
             now_ms: self.ts.get(row).unwrap_or_default().cast_unsigned() / 1000,

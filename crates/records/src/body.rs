@@ -154,7 +154,7 @@ impl<'a> BodyReader<'a> {
             let length = u32_at(self.body, self.at + 4)? as usize;
             self.at += 8;
             // Alignment is what lets the buffer be used where it lies.
-            if position % 8 != 0 || position.saturating_add(length) > self.body.len() {
+            if !position.is_multiple_of(8) || position.saturating_add(length) > self.body.len() {
                 return Err("a buffer lies outside");
             }
             *buffer = Some(self.body.slice_with_length(position, length));

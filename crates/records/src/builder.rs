@@ -5,6 +5,8 @@
 //! counts up, is looked at once, when the block is finished: comparing whole columns is quicker
 //! than asking at every record.
 
+#![allow(clippy::cast_sign_loss, clippy::cast_possible_wrap)] // Arrow counts in i32, from 0 up
+
 use arrow_buffer::Buffer;
 
 use crate::body::{BodyWriter, Encoding};

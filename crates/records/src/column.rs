@@ -4,6 +4,8 @@
 //! array cannot fail. A body whose seal was good was written by us, so a fault means a bug or a
 //! key in wrong hands; it is answered like damage, never by a panic.
 
+#![allow(clippy::cast_sign_loss, clippy::cast_possible_wrap)] // Arrow counts in i32, from 0 up
+
 use std::sync::Arc;
 
 use arrow_array::types::{BinaryType, ByteArrayType, Int8Type, Int64Type, Utf8Type};
@@ -318,6 +320,7 @@ pub(crate) fn repeated<T: ByteArrayType<Offset = i32>>(value: &[u8], rows: usize
 
 /// The user properties.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant)] // one per block
 pub(crate) enum Pairs {
     Null,
     Plain { ends: OffsetBuffer<i32>, keys: Texts, values: Texts, nulls: NullBuffer },

@@ -113,7 +113,8 @@ pub struct ReaderPool {
 
 impl fmt::Debug for ReaderPool {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("ReaderPool").field("threads", &self.threads.len()).finish()
+        let threads = self.threads.len();
+        formatter.debug_struct("ReaderPool").field("threads", &threads).finish_non_exhaustive()
     }
 }
 

@@ -120,9 +120,9 @@ impl LogReader {
         while answer.next < range.end && answer.bytes < bytes_max {
             let block = match self.block_at(answer.next) {
                 Ok(Some(block)) => block,
-                Ok(None) => break,
                 Err(error) if answer.bytes == 0 => return Err(error),
-                Err(_) => break, // the next step begins here, and says so
+                // The end; or an error, and the next step begins here and says so.
+                Ok(None) | Err(_) => break,
             };
             answer.bytes += block.weight_bytes();
             let rows = block.find_from(answer.next)..block.find_from(range.end);
@@ -200,14 +200,14 @@ impl LogReader {
     /// The first offset whose time is not before `ts_ms`; the end if there is none. Times need not
     /// rise (clocks jump): it is the first by offset, not the nearest by time.
     pub fn offset_for_time(&self, ts_ms: u64) -> Result<u64> {
-        let ts_us = i64::try_from(ts_ms.saturating_mul(1000)).unwrap_or(i64::MAX);
-        let located = self.shared.state.lock().locate_time(ts_us);
+        let wanted_us = i64::try_from(ts_ms.saturating_mul(1000)).unwrap_or(i64::MAX);
+        let located = self.shared.state.lock().locate_time(wanted_us);
         let block = match located {
             Located::Chunk(chunk, number) => self.shared.block(&chunk, number, true)?,
             Located::Tail(block) => block,
             Located::Expired(_) | Located::Beyond => return Ok(self.bounds().end),
         };
-        Ok(block.find_time(ts_us).map_or(block.last_offset + 1, |row| block.offset(row)))
+        Ok(block.find_time(wanted_us).map_or(block.last_offset + 1, |row| block.offset(row)))
     }
 
     /// Reads every block of a chunk, as a scrub does; how many there were.

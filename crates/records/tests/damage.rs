@@ -10,7 +10,7 @@ use quantumqtt_records::{
 };
 use support::{Owned, append, directory, identity, keys, open, read_all, seal, shown, small};
 
-const RECORDS: u64 = 1_500;
+const RECORDS: u64 = 900;
 
 fn records() -> Vec<Owned> {
     (0..RECORDS).map(|number| Owned::plain(number, &[number as u8; 300])).collect()
@@ -52,7 +52,7 @@ fn a_flipped_bit_anywhere_is_told_and_never_served() {
     let bytes = sim.bytes(&name).expect("the chunk");
     let (mut refused, mut damaged) = (0, 0);
     let ends = (0..200).chain(bytes.len() - 700..bytes.len());
-    for at in ends.chain((200..bytes.len() - 700).step_by(1_009)) {
+    for at in ends.chain((200..bytes.len() - 700).step_by(3_001)) {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1 << (at % 8);
         sim.put(&name, &flipped);
@@ -79,7 +79,7 @@ fn a_flipped_bit_anywhere_is_told_and_never_served() {
             }
         }
     }
-    assert!(refused > 200 && damaged > 200, "{refused} refused, {damaged} damaged blocks");
+    assert!(refused > 200 && damaged > 60, "{refused} refused, {damaged} damaged blocks");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_file_cut_anywhere_is_refused() {
     let (sim, manifest, name) = one_chunk();
     let bytes = sim.bytes(&name).expect("the chunk");
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
-    for length in (0..bytes.len()).step_by(997).chain(bytes.len() - 40..bytes.len()) {
+    for length in (0..bytes.len()).step_by(3_989).chain(bytes.len() - 40..bytes.len()) {
         sim.put(&name, &bytes[..length]);
         let refused = open(&disk, &manifest);
         assert!(matches!(refused, Err(Error::DamagedChunk { chunk: 1, .. })), "{length}");

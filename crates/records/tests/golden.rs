@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use quantumqtt_records::{ChunkKind, Disk, Keys, Manifest, Options, RecordLog, Retention, SimDisk};
@@ -55,7 +56,11 @@ fn open(disk: &Arc<dyn Disk>, keys: Keys, manifest: &Manifest) -> RecordLog {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut text = String::new();
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("a string");
+    }
+    text
 }
 
 fn unhex(text: &str) -> Vec<u8> {

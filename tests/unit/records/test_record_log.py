@@ -89,7 +89,7 @@ def test_a_damaged_file_is_told_and_not_served(tmp_path: Path) -> None:
         log.payloads([3])
     content[-100] ^= 1
     chunk.write_bytes(content)
-    with pytest.raises(errors.CorruptStore, match="digest|footer"):
+    with pytest.raises(errors.CorruptStore, match=r"digest|footer"):
         open_log(tmp_path)
 
 
