@@ -711,7 +711,7 @@ class RecordLog:
         retain: bool = False,
         source: str = "mqtt",
         client_id: str | None = None,
-        user_properties: Sequence[tuple[str, str]] = (),
+        user_properties: Sequence[tuple[str, str]] | None = None,
         expiry_s: int | None = None,
     ) -> int:
         """Append topics and payloads as one entry; returns the offset that comes next.
@@ -738,9 +738,9 @@ class RecordLog:
         now_ms: int,
         age_ms: int | None = None,
         bytes_max: int | None = None,
-        referenced: Sequence[int] = (),
+        referenced: Sequence[int] | None = None,
     ) -> bool:
-        """Drop what is too old or too much, but for the offsets `referenced`, which rise.
+        """Drop what is too old or too much, but for the offsets `referenced`.
 
         Raises:
             StorageError: The disk refused.

@@ -101,7 +101,7 @@ impl RecordLog {
 
     #[pyo3(signature = (
         messages, *, now_ms, qos=1, retain=false, source="mqtt", client_id=None,
-        user_properties=Vec::new(), expiry_s=None,
+        user_properties=None, expiry_s=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python, one per column")]
     fn append(
@@ -113,12 +113,12 @@ impl RecordLog {
         retain: bool,
         source: &str,
         client_id: Option<&str>,
-        user_properties: Vec<(String, String)>,
+        user_properties: Option<Vec<(String, String)>>,
         expiry_s: Option<u32>,
     ) -> PyResult<u64> {
         let source = Source::from_word(source).ok_or_else(|| no_such("source", source))?;
         let pairs: Vec<(&str, &str)> =
-            user_properties.iter().map(|(key, value)| (&**key, &**value)).collect();
+            user_properties.iter().flatten().map(|(key, value)| (&**key, &**value)).collect();
         let appended = py.detach(|| {
             let mut log = self.log.lock();
             let first = log.statistics().end;
@@ -145,15 +145,16 @@ impl RecordLog {
         self.rewrite(py, quantumqtt_records::RecordLog::plan_merge)
     }
 
-    #[pyo3(signature = (*, now_ms, age_ms=None, bytes_max=None, referenced=Vec::new()))]
+    #[pyo3(signature = (*, now_ms, age_ms=None, bytes_max=None, referenced=None))]
     fn retain(
         &self,
         py: Python<'_>,
         now_ms: u64,
         age_ms: Option<u64>,
         bytes_max: Option<u64>,
-        mut referenced: Vec<u64>,
+        referenced: Option<Vec<u64>>,
     ) -> PyResult<bool> {
+        let mut referenced = referenced.unwrap_or_default();
         referenced.sort_unstable();
         let retention = Retention { age_ms, bytes: bytes_max };
         let referenced: Arc<[u64]> = referenced.into();

@@ -120,7 +120,8 @@ impl Bench {
                 }
                 let merged = log.statistics().chunk_bytes as f64 / paid;
                 println!(
-                    "{bytes:>7}  {publishers:>10}  {:>9.3}  {:>18.3}  {sealed:>14.3}  {merged:>11.3}",
+                    "{bytes:>7}  {publishers:>10}  {:>9.3}  {:>18.3}  {sealed:>14.3}  \
+                     {merged:>11.3}",
                     per(appending, count),
                     per(sealing, count),
                 );
@@ -165,21 +166,26 @@ impl Bench {
             reader.read_points(&[random()], 1)?;
         }
         println!("random read of one record: {:.1} us", per(from.elapsed(), 20_000));
+        // As the reader threads do it: everybody takes a step, then everybody the next.
+        let mut sessions: Vec<Vec<u64>> = (0..200)
+            .map(|session| (0..1000).rev().map(|at| session + at * 1000).collect())
+            .collect();
         let from = Instant::now();
+        let before = reader.blocks_read();
         let mut rows = 0;
-        for session in 0..1000 {
-            let offsets: Vec<u64> = (0..1000).map(|at| session + at * 1000).collect();
-            let mut left = &offsets[..];
-            while !left.is_empty() {
-                let found = reader.read_points(left, 4 << 20)?.rows.len();
+        while sessions.iter().any(|left| !left.is_empty()) {
+            for left in sessions.iter_mut().filter(|left| !left.is_empty()) {
+                let step: Vec<u64> = left.iter().rev().take(16).copied().collect();
+                let found = reader.read_points(&step, 1 << 20)?.rows.len();
                 rows += found as u64;
-                left = &left[found..];
+                left.truncate(left.len() - found);
             }
         }
         println!(
-            "queues of 1000 references, one record in 1000, resumed: {:.2} M records/s, {} blocks",
+            "200 queues of 1000 references, one record in 1000, resumed together: \
+             {:.2} M records/s, {} blocks read",
             rows as f64 / from.elapsed().as_secs_f64() / 1e6,
-            reader.blocks_read()
+            reader.blocks_read() - before
         );
         let all: Vec<u64> = (0..1_000_000).collect();
         let from = Instant::now();
@@ -213,7 +219,8 @@ impl Bench {
             let theirs = writer.into_inner()?.len() as f64;
             let paid = (count * bytes as u64) as f64;
             println!(
-                "{bytes} B: own blocks {:.3} x payload, Arrow IPC {:.3} x, writing IPC {:.3} us each",
+                "{bytes} B: own blocks {:.3} x payload, Arrow IPC {:.3} x, \
+                 writing IPC {:.3} us each",
                 ours / paid,
                 theirs / paid,
                 per(from.elapsed(), count)
@@ -232,7 +239,8 @@ impl Bench {
         let opened = from.elapsed();
         log.reader().read(&Range::from(count / 2), 1)?;
         println!(
-            "start with {count} records of 100 B in {} chunks ({} MB): {:.1} ms, first read {:.1} ms",
+            "start with {count} records of 100 B in {} chunks ({} MB): {:.1} ms, \
+             first read {:.1} ms",
             manifest.chunks.len(),
             log.statistics().chunk_bytes / 1_000_000,
             opened.as_secs_f64() * 1e3,

@@ -5,8 +5,8 @@
 //! head    = magic[8] | format u16 | kind u8 | zero u8 | partition u32 | chunk u64
 //!         | key epoch u32 | zero u32 | salt[16] | zero[16]                            64 bytes
 //! block   = header | sealed body | tag[16]
-//! header  = mark u32 | number u32 | body length u32 | rows u32 | first offset u64 | last offset u64
-//!         | earliest ts i64 | latest ts i64 | zero[16]                                64 bytes
+//! header  = mark u32 | number u32 | body length u32 | rows u32 | first offset u64
+//!         | last offset u64 | earliest ts i64 | latest ts i64 | zero[16]              64 bytes
 //! footer  = header (number 0xFFFF_FFFF) | sealed index | tag[16]
 //! index   = per block: position u64 | its header | tag[16]
 //! trailer = position of the footer u64 | its length u64 | magic[8] | zero[8]          32 bytes

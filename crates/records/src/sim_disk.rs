@@ -32,6 +32,20 @@ struct Content {
 enum NameChange {
     Put(String, u64),
     Drop(String),
+    Move(String, String, u64),
+}
+
+impl NameChange {
+    fn make(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            Self::Put(path, content) => drop(names.insert(path.clone(), *content)),
+            Self::Drop(path) => drop(names.remove(path)),
+            Self::Move(from, to, content) => {
+                names.remove(from);
+                names.insert(to.clone(), *content);
+            }
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -85,10 +99,7 @@ impl World {
     }
 
     fn rename(&mut self, change: NameChange) {
-        match &change {
-            NameChange::Put(path, content) => self.names.insert(path.clone(), *content),
-            NameChange::Drop(path) => self.names.remove(path),
-        };
+        change.make(&mut self.names);
         self.name_changes.push(change);
     }
 
@@ -129,10 +140,7 @@ impl SimDisk {
         let mut names = world.durable_names.clone();
         let survivors = dice.next() as usize % (world.name_changes.len() + 1);
         for change in &world.name_changes[..survivors] {
-            match change {
-                NameChange::Put(path, content) => names.insert(path.clone(), *content),
-                NameChange::Drop(path) => names.remove(path),
-            };
+            change.make(&mut names);
         }
         let contents = names.values().map(|id| (*id, torn(&world.contents[id], &mut dice)));
         let found = World {
@@ -211,16 +219,7 @@ impl Disk for SimDisk {
         world.change()?;
         let (id, _) = world.content(from)?;
         // One change to whoever looks after a power cut: never both names, never none.
-        world.names.remove(from);
-        world.names.insert(to.to_owned(), id);
-        let from = from.to_owned();
-        world.name_changes.retain(
-            |change| !matches!(change, NameChange::Put(path, content) if *path == from && *content == id),
-        );
-        if world.durable_names.contains_key(&from) {
-            world.name_changes.push(NameChange::Drop(from));
-        }
-        world.name_changes.push(NameChange::Put(to.to_owned(), id));
+        world.rename(NameChange::Move(from.to_owned(), to.to_owned(), id));
         Ok(())
     }
 

@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::fmt::Write as _;
 use std::io::Cursor;
 use std::sync::Arc;
 
@@ -16,16 +15,13 @@ const GOLDEN: &str = include_str!("../../../tests/golden/records/schema.txt");
 
 #[test]
 fn the_schema_is_the_one_that_was_promised() {
-    let mut lines = String::new();
-    for field in Columns::ALL.schema().fields() {
+    let schema = Columns::ALL.schema();
+    let line = |field: &Arc<arrow_schema::Field>| {
         let never_null = if field.is_nullable() { "" } else { " !" };
-        writeln!(lines, "{} {}{never_null}", field.name(), field.data_type()).expect("a string");
-    }
-    let promised: String = GOLDEN
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| format!("{line}\n"))
-        .collect();
+        format!("{} {}{never_null}", field.name(), field.data_type())
+    };
+    let lines: Vec<String> = schema.fields().iter().map(line).collect();
+    let promised: Vec<&str> = GOLDEN.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(lines, promised, "columns are only ever appended, and then here too");
 }
 
@@ -40,7 +36,8 @@ proptest! {
         let mut log = open(&disk, &Manifest::default()).expect("a new log");
         append(&mut log, 0, &records).expect("dense");
         let stream = log.reader().stream(Range::from(0));
-        let mut writer = StreamWriter::try_new(Vec::new(), &Columns::ALL.schema()).expect("a vector");
+        let schema = Columns::ALL.schema();
+        let mut writer = StreamWriter::try_new(Vec::new(), &schema).expect("a vector");
         for batch in stream {
             writer.write(&batch.expect("readable")).expect("a vector");
         }
