@@ -35,6 +35,7 @@ TARGETS: Final = (
     "websocket",
     "upgrade",
     "proxy",
+    "block",
 )
 MEMORY_MIB: Final = 256
 ONE_INPUT_S: Final = 10
@@ -102,6 +103,8 @@ def seeds(target: str) -> Iterator[bytes]:
         return
     if target == "checkpoint":
         yield from checkpoint_seeds()
+    if target == "block":
+        yield b"\xff"  # what is kept holds bodies; golden chunks are sealed
         return
     if target == "topics":
         yield from (b"a/+\n#\n$share/g/a/b\na/b\n$SYS/x\na", b"+/+/#\n/\n//\n\na\n$a/+\n/\n//a")

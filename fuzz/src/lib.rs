@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod block;
 pub mod checkpoint;
 pub mod connection;
 pub mod entry;
@@ -23,7 +24,7 @@ use quantumqtt_wire::Version;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
     ("packet", packet::check),
     ("stream", stream::check),
     ("properties", properties::check),
@@ -34,6 +35,7 @@ pub const TARGETS: [Target; 10] = [
     ("websocket", websocket::check),
     ("upgrade", upgrade::check),
     ("proxy", proxy::check),
+    ("block", block::check),
 ];
 
 /// The first byte of many inputs chooses the version.

@@ -831,3 +831,114 @@ class Machine:
     def client_ids(self) -> list[str]: ...
     def session(self, client_id: str) -> dict[str, object] | None: ...
     def retained_offsets(self, filter_text: str, now_ms: int) -> list[int]: ...
+
+@final
+class RecordLog:
+    """One partition's message log in a folder of its own, for tests and local tools; no broker.
+
+    A broker's log is rebuilt from the replicated log after a crash. This one stands alone: what is
+    not sealed is gone with the process.
+    """
+
+    def __new__(
+        cls, folder: str, *, tenant: str, partition: int, key: bytes, key_epoch: int = 1
+    ) -> RecordLog:
+        """Open the log in `folder`, or make a new one there; `key` has 32 bytes.
+
+        Raises:
+            StorageError: The folder cannot be read or written, or the key is another one's.
+            CorruptStore: A file holds what nobody wrote.
+            ValueError: The key has another length.
+        """
+    def append(
+        self,
+        messages: Sequence[tuple[str, bytes]],
+        *,
+        now_ms: int,
+        qos: int = 1,
+        retain: bool = False,
+        source: str = "mqtt",
+        client_id: str | None = None,
+        user_properties: Sequence[tuple[str, str]] | None = None,
+        expiry_s: int | None = None,
+    ) -> int:
+        """Append topics and payloads as one entry; returns the offset that comes next.
+
+        Raises:
+            ValueError: There is no such source, or a record is too large.
+        """
+    def seal(self) -> None:
+        """Make what was appended durable, and remove files that are out of use.
+
+        Raises:
+            StorageError: The disk refused.
+        """
+    def merge(self) -> bool:
+        """Join small chunks; says whether there was anything to join.
+
+        Raises:
+            StorageError: The disk refused.
+            CorruptStore: A chunk is damaged.
+        """
+    def retain(
+        self,
+        *,
+        now_ms: int,
+        age_ms: int | None = None,
+        bytes_max: int | None = None,
+        referenced: Sequence[int] | None = None,
+    ) -> bool:
+        """Drop what is too old or too much, but for the offsets `referenced`.
+
+        Raises:
+            StorageError: The disk refused.
+            CorruptStore: A chunk is damaged.
+        """
+    def hold(self, name: str, offset: int) -> None:
+        """Keep everything from `offset` on, until released.
+
+        Raises:
+            StorageError: It has expired.
+            ValueError: There are too many holds.
+        """
+    def release(self, name: str) -> bool:
+        """End a hold; says whether there was one."""
+    def bounds(self) -> tuple[int, int]:
+        """Tell the first offset that can be read, and the one that comes next."""
+    def offset_for_time(self, ts_ms: int) -> int:
+        """Find the first offset whose time is not before `ts_ms`; the end if there is none.
+
+        Raises:
+            CorruptStore: The block that would tell is damaged.
+        """
+    def read(
+        self, start: int = 0, end: int | None = None, *, columns: Sequence[str] | None = None
+    ) -> RecordStream:
+        """Read a range as Arrow; `pyarrow.RecordBatchReader.from_stream` takes what this returns.
+
+        Raises:
+            ValueError: There is no such column.
+        """
+    def payloads(self, offsets: Sequence[int]) -> list[bytes]:
+        """Read single payloads by rising offsets, kept ones included.
+
+        Raises:
+            StorageError: One has expired, or is not written yet.
+            CorruptStore: A block is damaged.
+        """
+    def statistics(self) -> dict[str, int]: ...
+
+@final
+class RecordStream:
+    """A range of a log through Arrow's C stream interface; it can be taken once.
+
+    Errors of the log arrive as the consumer's own: pyarrow says `ArrowInvalid` or `OSError`, with
+    our words.
+    """
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Hand over the stream as a capsule named `arrow_array_stream`.
+
+        Raises:
+            ValueError: It was handed over before.
+        """

@@ -15,6 +15,7 @@ pyo3::import_exception!(quantumqtt.errors, ConfigError);
 pyo3::import_exception!(quantumqtt.errors, CorruptLog);
 pyo3::import_exception!(quantumqtt.errors, InternalError);
 pyo3::import_exception!(quantumqtt.errors, LocalProtocolError);
+pyo3::import_exception!(quantumqtt.errors, CorruptStore);
 pyo3::import_exception!(quantumqtt.errors, RemoteProtocolError);
 pyo3::import_exception!(quantumqtt.errors, StorageError);
 pyo3::import_exception!(quantumqtt.errors, TransportError);
@@ -205,6 +206,35 @@ pub(crate) fn from_apply(error: ApplyError) -> PyErr {
 /// Chunks that no machine comes out of.
 pub(crate) fn from_restore(error: RestoreError) -> PyErr {
     PyValueError::new_err(error.to_string())
+}
+
+/// What the message log says. Ranges that expired are `StorageError` here, where a log is read
+/// without a service in between; the log service has a branch of its own for them.
+pub(crate) fn from_records(error: &quantumqtt_records::Error) -> PyErr {
+    use quantumqtt_records::Error;
+    let said = words(error);
+    let report = "please report it with what led to it";
+    match error {
+        Error::Disk { .. } => {
+            StorageError::new_err((said, "is there room, and may this user write there?"))
+        }
+        Error::OffsetExpired { .. } => {
+            StorageError::new_err((said, "go on at the first offset that is left"))
+        }
+        Error::NotYet { .. } => StorageError::new_err((said, "wait until it is committed")),
+        Error::DamagedBlock { .. } | Error::DamagedChunk { .. } | Error::DamagedManifest { .. } => {
+            CorruptStore::new_err((said, "restore the file from a backup or another replica"))
+        }
+        Error::UnknownKey { .. } => {
+            StorageError::new_err((said, "give the key the log was written with"))
+        }
+        Error::NewerFormat { .. } => StorageError::new_err((said, "read it with a later release")),
+        Error::Gap { .. } | Error::Conflict { .. } => InternalError::new_err((said, report)),
+        Error::TooLarge { .. } | Error::TooMany { .. } | Error::UnknownColumn { .. } => {
+            PyValueError::new_err(said)
+        }
+        Error::NoRandomness | Error::Stopped => StorageError::new_err((said, report)),
+    }
 }
 
 /// A word of the hand crank that names nothing.

@@ -18,6 +18,7 @@ mod errors;
 mod event;
 mod functions;
 mod node;
+mod records;
 mod rules;
 mod spec;
 mod statistics;
@@ -52,6 +53,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(crank::encode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::decode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::restore_machine, module)?)?;
+    module.add_class::<records::RecordLog>()?;
+    module.add_class::<records::RecordStream>()?;
     module.add_class::<codec_message::Message>()?;
     module.add_class::<codec_decode::AckRun>()?;
     module.add_class::<codec_decode::Control>()?;
