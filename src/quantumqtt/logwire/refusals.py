@@ -1,4 +1,4 @@
-"""How a typed error crosses Flight: as words for people, followed by its fields for programs.
+"""How a typed error crosses Flight and Spark: words for people, then its fields for programs.
 
     offsets 5 to 8 of default/0 have expired [quantumqtt {"earliest":9,"error":"OffsetExpired",…}]
 
@@ -13,27 +13,44 @@ from collections.abc import Mapping
 from typing import Final
 
 from quantumqtt.errors import (
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
     InternalError,
+    LandingConflict,
     NotAuthorized,
     OffsetExpired,
     QuantuMQTTError,
     QuotaExceeded,
+    ResponseTimeout,
+    SinkError,
     SliceUnavailable,
     SourceError,
     StorageError,
+    TableMismatch,
+    TlsFailed,
     UnknownPartition,
     UnknownTenant,
 )
 
-# The only errors a log service answers with, each with the fields it carries.
+# Each error that crosses, with the fields it carries. A log service answers with those of sources,
+# storage and refusals; the rest is what a Spark worker may have to say.
 REFUSALS: Final[Mapping[str, tuple[type[QuantuMQTTError], tuple[str, ...]]]] = {
+    "ConfigError": (ConfigError, ()),
+    "ConnectFailed": (ConnectFailed, ()),
+    "ConnectionLost": (ConnectionLost, ()),
     "InternalError": (InternalError, ()),
+    "LandingConflict": (LandingConflict, ()),
     "NotAuthorized": (NotAuthorized, ("reason_code",)),
     "OffsetExpired": (OffsetExpired, ("tenant", "partition", "start", "earliest", "end")),
     "QuotaExceeded": (QuotaExceeded, ("reason_code",)),
+    "ResponseTimeout": (ResponseTimeout, ()),
+    "SinkError": (SinkError, ()),
     "SliceUnavailable": (SliceUnavailable, ("tenant", "partition", "start", "earliest", "end")),
     "SourceError": (SourceError, ("tenant", "partition")),
     "StorageError": (StorageError, ()),
+    "TableMismatch": (TableMismatch, ()),
+    "TlsFailed": (TlsFailed, ()),
     "UnknownPartition": (UnknownPartition, ("tenant", "partition")),
     "UnknownTenant": (UnknownTenant, ("tenant",)),
 }

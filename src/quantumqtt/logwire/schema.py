@@ -39,7 +39,7 @@ LOG_SCHEMA: Final = pa.schema(
         pa.field("content_type", pa.string()),
         pa.field("response_topic", pa.string()),
         pa.field("correlation_data", pa.binary()),
-        pa.field("user_properties", pa.list_(pa.field("element", _PROPERTY, nullable=False))),
+        pa.field("user_properties", pa.list_(pa.field("item", _PROPERTY, nullable=False))),
         pa.field("expiry_s", pa.int64()),
     ]
 )
