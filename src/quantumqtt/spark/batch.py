@@ -50,7 +50,13 @@ class BatchReader(DataSourceReader):
 
 
 class PushingBatchReader(BatchReader):
-    """The same, asked what the query's filters let it leave unread."""
+    """The same, asked what the query's filters let it leave unread.
+
+    Spark (4.2 and 4.3) keeps one plan per DataFrame of a Python source: filters of one query stay
+    in force for the next, and in a union of two selections the later one's for both. Rows are then
+    missing without a word. So this is used only where the option `pushFilters` asks for it; see
+    docs/decisions/2026-11-19-log-as-a-spark-source.md.
+    """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Narrow by what is understood; every filter stays Spark's to apply."""

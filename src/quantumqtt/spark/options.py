@@ -58,6 +58,7 @@ class SourceOptions:
     records_per_trigger: int | None = None
     bytes_per_trigger: int | None = None
     rows_per_task: int = ROWS_PER_TASK
+    push_filters: bool = False
     retries: Retries = Retries()
 
 
@@ -77,6 +78,8 @@ OPTIONS: Final[Mapping[str, str]] = {
     "maxRecordsPerTrigger": "most rows of one micro-batch, over all partitions",
     "maxBytesPerTrigger": "about how many bytes of the log one micro-batch may read",
     "rowsPerTask": f"most rows of one task; longer ranges are split (default: {ROWS_PER_TASK})",
+    "pushFilters": "true lets a batch leave unread what the query's filters on partition, offset,"
+    " ts and topic exclude; only for a DataFrame that is used in one query (default: false)",
     "retrySeconds": "how long to wait for a service that stays away (default: 30)",
 }
 _BY_LOWER: Final = {name.lower(): name for name in OPTIONS}
@@ -93,6 +96,11 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
     if "endpoint" not in options:
         raise ConfigError(
             "option endpoint is missing", hint='add .option("endpoint", "grpc://127.0.0.1:8815")'
+        )
+    if streaming and "pushFilters" in options:
+        raise ConfigError(
+            "option pushFilters is for batches; Spark asks no stream",
+            hint="say in topicFilter what a stream shall read",
         )
     if streaming and "endingOffsets" in options:
         raise ConfigError(
@@ -113,6 +121,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions
         records_per_trigger=_number(options, "maxRecordsPerTrigger"),
         bytes_per_trigger=_number(options, "maxBytesPerTrigger"),
         rows_per_task=_number(options, "rowsPerTask") or ROWS_PER_TASK,
+        push_filters=_truth(options, "pushFilters", default=False),
         retries=Retries(give_up_s=float(_number(options, "retrySeconds", at_least=0) or 0))
         if "retrySeconds" in options
         else Retries(),

@@ -12,12 +12,12 @@ from quantumqtt.errors import ConfigError
 from quantumqtt.spark.source import LogSource
 from quantumqtt.spark.table import LakeTable
 
-# Spark asks Python readers for filters only when this is on.
+# Without it Spark refuses readers that want filters, which the option `pushFilters` makes of ours.
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession, *, by_value: bool = False) -> None:
-    """Make `quantumqtt` and `quantumqtt-table` known to a session, and turn push-down on.
+    """Make `quantumqtt` and `quantumqtt-table` known to a session.
 
     `by_value` sends this package's code along with each query, for clusters whose workers have
     pyarrow (and deltalake, for Delta tables) but not QuantuMQTT; with `--py-files` alone streams
@@ -27,7 +27,6 @@ def register(spark: SparkSession, *, by_value: bool = False) -> None:
         cloudpickle.register_pickle_by_value(quantumqtt)
     spark.dataSource.register(LogSource)
     spark.dataSource.register(LakeTable)
-    spark.conf.set(PUSHDOWN, "true")
 
 
 def local_session(

@@ -7,7 +7,7 @@ from quantumqtt.spark.crossing import spelled_errors
 from quantumqtt.spark.options import parse_options
 from quantumqtt.spark.rows import spark_schema
 from quantumqtt.spark.stream import StreamReader
-from quantumqtt.spark.versions import DataSource, filters_will_be_pushed
+from quantumqtt.spark.versions import DataSource
 
 
 class LogSource(DataSource):
@@ -30,7 +30,7 @@ class LogSource(DataSource):
         del schema
         with spelled_errors():
             options = parse_options(dict(self.options.items()), streaming=False)
-        return PushingBatchReader(options) if filters_will_be_pushed() else BatchReader(options)
+        return PushingBatchReader(options) if options.push_filters else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         """Make the reader of a stream."""

@@ -5,7 +5,6 @@ start and limit, read limits, `reportLatestOffset`) and the AvailableNow mixin; 
 have neither, and are refused here with a sentence instead of failing somewhere inside.
 """
 
-import sys
 from typing import Final
 
 import pyspark
@@ -76,19 +75,6 @@ def condition_of(one: Filter) -> Condition | None:
     return Condition(str(attribute[0]), comparison, getattr(one, "value", None))
 
 
-def filters_will_be_pushed() -> bool:
-    """Tell whether this process was started to push filters down.
-
-    A reader that has `pushFilters` is an error to Spark while the session's
-    `spark.sql.python.filterPushdown.enabled` is off, and the source cannot see the session. But
-    Spark asks in different programs: only the one that pushes filters has this module loaded. If
-    a later release arranges that differently, queries read more than they need and stay right.
-    """
-    return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules or any(
-        "data_source_pushdown_filters" in word for word in sys.argv
-    )
-
-
 __all__ = [
     "DataSource",
     "DataSourceReader",
@@ -104,5 +90,4 @@ __all__ = [
     "WriterCommitMessage",
     "check_release",
     "condition_of",
-    "filters_will_be_pushed",
 ]
