@@ -179,6 +179,11 @@ advisories:
 soak minutes="10":
     SOAK_MINUTES={{ minutes }} pytest -q -m night tests/soak tests/hardening
 
+# Spark's tests, in an environment of their own: just spark [--release 42] [pytest's words]
+[group('night')]
+spark *arguments:
+    python -m tools.spark_environment {{ arguments }}
+
 # Every interleaving of the protocols between shards, by loom
 [group('night')]
 races:

@@ -150,7 +150,7 @@ def test_store_that_fails_for_good_is_an_error_not_a_short_answer(served: Served
     def fail(plan: object) -> None:
         raise StorageError("block 7 is damaged", hint="restore it from a replica")
 
-    served.log.read = fail  # type: ignore[assignment,method-assign]
+    served.log.read = fail  # type: ignore[method-assign]
     with pytest.raises(StorageError, match="block 7") as caught:
         served.reader().read(0, 0, 10).read_all()
     assert caught.value.hint == "restore it from a replica"
@@ -164,7 +164,7 @@ def test_service_that_skips_rows_is_caught(served: Served) -> None:
         rows = pa.concat_tables([rows.slice(0, 5), rows.slice(6)]).combine_chunks()
         return pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches())
 
-    served.log.read = skip  # type: ignore[assignment,method-assign]
+    served.log.read = skip  # type: ignore[method-assign]
     with pytest.raises(SliceUnavailable, match="came where 0 was due"):
         served.reader().read(0, 0, 10).read_all()
 
@@ -176,7 +176,7 @@ def test_service_that_stops_short_is_caught(served: Served) -> None:
         rows = honest(plan).read_all().slice(0, 9)  # type: ignore[arg-type]
         return pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches())
 
-    served.log.read = stop_short  # type: ignore[assignment,method-assign]
+    served.log.read = stop_short  # type: ignore[method-assign]
     with pytest.raises(SliceUnavailable, match="the stream ended at 9"):
         served.reader().read(0, 0, 10).read_all()
 
@@ -309,7 +309,7 @@ def test_error_of_a_foreign_shape_is_still_ours(served: Served) -> None:
     def confuse(tenant: str) -> None:
         raise KeyError(tenant)
 
-    served.log.partitions = confuse  # type: ignore[assignment,method-assign]
+    served.log.partitions = confuse  # type: ignore[method-assign]
     with pytest.raises(Exception, match="KeyError") as caught:
         served.reader().partitions()
     assert type(caught.value).__name__ == "InternalError"

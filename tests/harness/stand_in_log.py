@@ -250,7 +250,7 @@ def main() -> None:
         reader = Reader(name="test", tenants=frozenset({chosen.tenant}))
         gate = TokenGate({chosen.token: reader})
     service = LogService(StandInLog(chosen.folder), gate=gate, port=chosen.port)
-    print(f"grpc://127.0.0.1:{service.port}", flush=True)
+    sys.stdout.write(f"grpc://127.0.0.1:{service.port}\n")
     sys.stdout.close()
     service.wait()
 

@@ -300,7 +300,10 @@ class _Fields:
         return value
 
     def text_or_none(self, name: str) -> str | None:
-        return self.text(name) if self._fields.get(name) is not None else self._absent(name)
+        if self._fields.get(name) is None:
+            self._fields.pop(name, None)
+            return None
+        return self.text(name)
 
     def number(self, name: str) -> int:
         value = self._fields.pop(name, None)
@@ -309,7 +312,10 @@ class _Fields:
         return value
 
     def number_or_none(self, name: str) -> int | None:
-        return self.number(name) if self._fields.get(name) is not None else self._absent(name)
+        if self._fields.get(name) is None:
+            self._fields.pop(name, None)
+            return None
+        return self.number(name)
 
     def texts_or_none(self, name: str) -> list[str] | None:
         value = self._fields.pop(name, None)
@@ -332,6 +338,3 @@ class _Fields:
                 hint="run the same release of QuantuMQTT on both sides",
             )
         return message
-
-    def _absent(self, name: str) -> None:
-        self._fields.pop(name, None)

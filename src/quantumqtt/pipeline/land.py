@@ -235,4 +235,3 @@ def _source_options(options: LandOptions, starting: str) -> dict[str, str]:
     if options.rows_per_task is not None:
         chosen["rowsPerTask"] = str(options.rows_per_task)
     return chosen
-

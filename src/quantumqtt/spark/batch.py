@@ -71,5 +71,3 @@ def warn_of_loss(tenant: str, partition: int, start: int, end: int) -> None:
         "rows expired unread: tenant=%s partition=%d offsets=%d..%d count=%d (failOnDataLoss=false)",
         *(tenant, partition, start, end - 1, end - start),
     )
-
-

@@ -48,8 +48,8 @@ def write_files(
                 if key not in open_files:
                     tenant, partition, day = key
                     date = _date(day)
-                    file = name(tenant, partition, date)
-                    open_files[key] = _OpenFile(home, file, tenant, partition, date)
+                    path = name(tenant, partition, date)
+                    open_files[key] = _OpenFile(home, path, tenant, partition, date)
                 open_files[key].write(rows)
         return [file.finish() for file in open_files.values()]
     except OSError as error:
@@ -153,8 +153,9 @@ def _by_place(batch: pa.RecordBatch) -> Iterator[tuple[_Key, pa.RecordBatch]]:
     batch = batch.cast(LOG_SCHEMA)
     days = pc.divide(batch["ts"].cast(pa.int64()), _DAY_US)
     keys = [batch["tenant"], batch["partition"], days]
-    if all(column[0] == column[-1] and pc.all(pc.equal(column, column[0])).as_py()
-           for column in keys):
+    if all(
+        column[0] == column[-1] and pc.all(pc.equal(column, column[0])).as_py() for column in keys
+    ):
         yield (keys[0][0].as_py(), keys[1][0].as_py(), keys[2][0].as_py()), batch
         return
     table = pa.Table.from_arrays(keys, ["tenant", "partition", "day"])

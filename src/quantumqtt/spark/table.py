@@ -146,5 +146,6 @@ def parse_format(text: str) -> str:
 
 
 def _files_of(messages: Sequence[WriterCommitMessage | None]) -> list[LandedFile]:
-    return [file for message in messages if isinstance(message, WrittenFiles)
-            for file in message.files]
+    return [
+        file for message in messages if isinstance(message, WrittenFiles) for file in message.files
+    ]

@@ -69,7 +69,7 @@ _COMPARISONS: Final = {
 def condition_of(one: Filter) -> Condition | None:
     """Read a filter of Spark's; None when it is of a kind that narrows nothing."""
     comparison = _COMPARISONS.get(type(one))
-    attribute = getattr(one, "attribute", ())
+    attribute: tuple[object, ...] = getattr(one, "attribute", ())
     if comparison is None or len(attribute) != 1:
         return None
     return Condition(str(attribute[0]), comparison, getattr(one, "value", None))
