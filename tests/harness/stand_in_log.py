@@ -89,11 +89,12 @@ class StandInLog:
         """Take in files that appeared in the folder."""
         if self._folder is None:
             return
-        for file in sorted(self._folder.glob("*/*/*.parquet")):
-            if file not in self._files:
-                table = pq.read_table(file, schema=LOG_SCHEMA, partitioning=None)
-                self._files.add(file)
-                self._add(file.parts[-3], int(file.parts[-2]), table)
+        with self._changed:
+            for file in sorted(self._folder.glob("*/*/*.parquet")):
+                if file not in self._files:
+                    table = pq.read_table(file, schema=LOG_SCHEMA, partitioning=None)
+                    self._files.add(file)
+                    self._add(file.parts[-3], int(file.parts[-2]), table)
 
     def add_tenant(self, tenant: str) -> None:
         """Make a tenant whose log is empty."""
@@ -127,6 +128,7 @@ class StandInLog:
 
     def tenants(self) -> Sequence[str]:
         """List the tenants."""
+        self.load()
         return sorted(self._segments)
 
     def partitions(self, tenant: str) -> Mapping[int, PartitionRange]:

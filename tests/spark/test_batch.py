@@ -110,9 +110,7 @@ def test_errors_keep_their_type_through_the_jvm(
     assert words in f"{error} {error.hint}"
 
 
-def test_expired_rows_are_left_out_only_on_request(
-    spark: "SparkSession", source: "Source"
-) -> None:
+def test_expired_rows_are_left_out_only_on_request(spark: "SparkSession", source: "Source") -> None:
     source.log.expire("default", 0, 100)
     frame = source.read(spark, startingOffsets='{"0": 3}', failOnDataLoss=False)
     assert frame.where("partition = 0").count() == 900

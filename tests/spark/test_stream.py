@@ -20,6 +20,8 @@ FORMATS = ["delta", "parquet"]
 
 def rows_of(table: Path, table_format: str) -> list[tuple[int, int]]:
     """List (partition, offset) of everything a reader of the table sees."""
+    if not table.exists():
+        return []
     if table_format == "delta":
         from deltalake import DeltaTable
 

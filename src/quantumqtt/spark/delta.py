@@ -97,8 +97,7 @@ class DeltaPlace:
         if not (self._home / "_delta_log").is_dir():
             return None
         try:
-            # Landing needs the log's metadata only, and tables have many files.
-            return DeltaTable(self._home, without_files=True)
+            return DeltaTable(self._home)
         except TableNotFoundError:
             return None
         except DeltaError as error:

@@ -5,6 +5,7 @@ sorting on `offset` alone. Nothing here makes a file visible; the driver does, f
 batch together.
 """
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -134,10 +135,8 @@ class _OpenFile:
 
     def remove(self) -> None:
         # Closing writes a footer, which fails where the disk is full; the file goes either way.
-        try:
+        with contextlib.suppress(OSError, pa.ArrowException):
             self._writer.close()
-        except (OSError, pa.ArrowException):
-            pass
         (self._home / self._file).unlink(missing_ok=True)
 
 

@@ -13,6 +13,7 @@ holds. Rows arrive in offset order, so of a batch's rows of one partition
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from quantumqtt.errors import LandingConflict, SinkError
 
@@ -62,7 +63,7 @@ def plan_commit(files: Sequence[LandedFile], landed: Ends) -> CommitPlan:
     ends: dict[Place, int] = {}
     for place in sorted({file.place for file in files}):
         share = sorted((f for f in files if f.place == place), key=lambda f: (f.first, f.last))
-        for before, after in zip(share, share[1:], strict=False):
+        for before, after in pairwise(share):
             if after.first <= before.last:
                 raise SinkError(
                     f"{place[0]}/{place[1]}: two files of one batch hold offset {after.first}",

@@ -7,7 +7,7 @@ read, and so is an unknown one: `startingOffset` without its `s` would otherwise
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -59,7 +59,7 @@ class SourceOptions:
     bytes_per_trigger: int | None = None
     rows_per_task: int = ROWS_PER_TASK
     push_filters: bool = False
-    retries: Retries = Retries()
+    retries: Retries = field(default_factory=Retries)
 
 
 # Name as documented: what it means. The order is that of the documentation.

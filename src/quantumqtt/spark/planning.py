@@ -6,6 +6,7 @@ A plan is a function of its arguments, so a batch that Spark runs again reads th
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from quantumqtt.errors import OffsetExpired, SliceUnavailable, UnknownPartition
 from quantumqtt.logwire import PartitionRange
@@ -129,8 +130,7 @@ def split(starts: Ends, ends: Ends, *, tenant: str, rows_per_task: int) -> list[
         parts = -(-count // rows_per_task)
         cuts = [start + count * part // parts for part in range(parts + 1)] if parts else []
         slices += [
-            LogSlice(tenant=tenant, partition=number, start=a, end=b)
-            for a, b in zip(cuts, cuts[1:], strict=False)
+            LogSlice(tenant=tenant, partition=number, start=a, end=b) for a, b in pairwise(cuts)
         ]
     return slices
 
