@@ -1,5 +1,6 @@
 """The job `land`, as a program and killed in every way there is."""
 
+import contextlib
 import json
 import os
 import random
@@ -94,20 +95,16 @@ class Landing:
             "workers": [pid for pid, words in found.items() if "pyspark.daemon" in words],
         }[part]
         for pid in chosen:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
-            except ProcessLookupError:
-                continue
 
     def finish(self) -> int:
         """Wait for the end; whatever is left of its session goes with it."""
         try:
             code = self.process.wait(timeout=LAND_S_MAX)
         finally:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             if self.process.stdout is not None:
                 self.process.stdout.close()
         return code
@@ -141,7 +138,7 @@ def test_land_once_lands_all_and_says_so(service: Service, tmp_path: Path) -> No
         append_to_folder(service.folder, "default", partition, 3_000)
     service.start()
     run = Landing(service, tmp_path, "--once", "--max-records", "2500")
-    batches = [batch for batch in iter(run.next_batch, None)]
+    batches = list(iter(run.next_batch, None))
     assert run.finish() == 0, run.errors.read_text()
     assert [batch["rows"] for batch in batches] == [2_500, 2_500, 1_000]
     assert batches[-1]["lag"] == 0
