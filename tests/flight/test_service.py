@@ -309,7 +309,7 @@ def test_error_of_a_foreign_shape_is_still_ours(served: Served) -> None:
     def confuse(tenant: str) -> None:
         raise KeyError(tenant)
 
-    served.log.partitions = confuse  # type: ignore[method-assign]
+    served.log.partitions = confuse  # type: ignore[assignment, method-assign]
     with pytest.raises(Exception, match="KeyError") as caught:
         served.reader().partitions()
     assert type(caught.value).__name__ == "InternalError"

@@ -79,7 +79,7 @@ def land(
         str | None,
         typer.Option(
             metavar="URL",
-            help="local[N], spark://…, k8s://… or sc://… (default: the environment's, or local[*]).",
+            help="local[N], spark://…, k8s://…, sc://… (default: the environment's, or local[*]).",
         ),
     ] = None,
     max_records: Annotated[

@@ -1,7 +1,7 @@
 """The log service: the committed message log over Arrow Flight.
 
-Theory of operation. `LogService` knows Flight and nothing of how a log is stored; a `LogStore` knows
-its log and nothing of Flight; a `Gate` knows who may read what. One request is one ticket of
+Theory of operation. `LogService` knows Flight and nothing of how a log is stored; a `LogStore`
+knows its log and nothing of Flight; a `Gate` knows who may read what. One request is one ticket of
 `quantumqtt.logwire`. The service checks it against the gate and the store's ranges *before* the
 first byte is sent, so that what can be refused is refused with a type; rows then flow from the
 store's `RecordBatchReader` straight into gRPC, and no Python code runs per row or per batch.

@@ -127,7 +127,7 @@ class ReadTicket:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsQuestion:
-    """Which partitions are there, and what do they hold? None asks for every tenant one may read."""
+    """Which partitions are there, and what do they hold? None asks for all one may read."""
 
     tenant: str | None = None
 

@@ -58,7 +58,7 @@ class PushingBatchReader(BatchReader):
     docs/decisions/2026-11-19-log-as-a-spark-source.md.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow by what is understood; every filter stays Spark's to apply."""
         understood = [condition_of(one) for one in filters]
         self._narrowing = narrow(one for one in understood if one is not None)
@@ -68,6 +68,6 @@ class PushingBatchReader(BatchReader):
 def warn_of_loss(tenant: str, partition: int, start: int, end: int) -> None:
     """Say, where the driver's log is read, which rows a query goes on without."""
     logging.getLogger("quantumqtt.spark").warning(
-        "rows expired unread: tenant=%s partition=%d offsets=%d..%d count=%d (failOnDataLoss=false)",
+        "rows expired unread, failOnDataLoss=false: tenant=%s partition=%d offsets=%d..%d count=%d",
         *(tenant, partition, start, end - 1, end - start),
     )

@@ -34,7 +34,7 @@ def read(offset: Mapping[str, object]) -> Ends:
     if offset.get("v") != VERSION or not isinstance(partitions, dict):
         raise SourceError(
             f"checkpoint holds the offset {dict(offset)!r}, which is not of version {VERSION}",
-            hint="use the release that wrote it, or start with a new checkpoint and startingOffsets",
+            hint="use the release that wrote it, or a new checkpoint and startingOffsets",
         )
     ends: Ends = {}
     for number, end in partitions.items():

@@ -3,8 +3,8 @@
 There is no log that makes several files visible at once, so this promises less than Delta, and
 exactly this: each file appears whole, by a rename; a partition's files appear in offset order, and
 their names carry their range. So at any moment, also after a crash between two renames, a reader
-sees of every partition all rows up to some offset, each once. The names are the landed ends. A batch
-that is run again makes the same names and finds them there.
+sees of every partition all rows up to some offset, each once. The names are the landed ends. A
+batch that is run again makes the same names and finds them there.
 
 Files being written lie below `_landing/`, which Spark, DuckDB and pyarrow's datasets pass over.
 """

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-import quantumqtt
 from quantumqtt.errors import ConfigError
 from quantumqtt.spark.source import LogSource
 from quantumqtt.spark.table import LakeTable
@@ -24,7 +23,7 @@ def register(spark: SparkSession, *, by_value: bool = False) -> None:
     fail on such workers.
     """
     if by_value:
-        cloudpickle.register_pickle_by_value(quantumqtt)
+        cloudpickle.register_pickle_by_value(sys.modules[__name__.partition(".")[0]])
     spark.dataSource.register(LogSource)
     spark.dataSource.register(LakeTable)
 

@@ -32,7 +32,7 @@ class LogSource(DataSource):
             options = parse_options(dict(self.options.items()), streaming=False)
         return PushingBatchReader(options) if options.push_filters else BatchReader(options)
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> StreamReader:
         """Make the reader of a stream."""
         del schema
         with spelled_errors():

@@ -37,7 +37,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._target: offsets.Ends | None = None
 
-    def initialOffset(self) -> offsets.SparkOffset:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> offsets.SparkOffset:
         """Settle where a new query starts; an old one starts where its checkpoint says."""
         log = self._log()
         with spelled_errors():
@@ -50,7 +50,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
             )
 
-    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+    def getDefaultReadLimit(self) -> ReadLimit:
         """Tell Spark the limit asked for; with both given, `latestOffset` knows the other."""
         if self._options.records_per_trigger is not None:
             return ReadMaxRows(self._options.records_per_trigger)
@@ -58,9 +58,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.bytes_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(  # noqa: N802 - Spark's name
-        self, start: Mapping[str, object], limit: ReadLimit
-    ) -> offsets.SparkOffset:
+    def latestOffset(self, start: Mapping[str, object], limit: ReadLimit) -> offsets.SparkOffset:
         """Choose where the next micro-batch ends, within the limit Spark passes."""
         rows_max = bytes_max = None
         if not isinstance(limit, ReadAllAvailable):
@@ -84,13 +82,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Nothing to read must look the same as before, or Spark runs an empty batch.
             return offsets.spell({**offsets.read(start), **_moved(ends, offsets.read(start))})
 
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+    def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end: what is committed later waits for the next run."""
         with spelled_errors():
             held = self._log().partitions()
         self._target = {number: rows.end for number, rows in held.items()}
 
-    def reportLatestOffset(self) -> offsets.SparkOffset:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> offsets.SparkOffset:
         """Tell where the log ends, so that progress shows the lag."""
         with spelled_errors():
             held = self._log().partitions()

@@ -63,9 +63,7 @@ class LakeTable(DataSource):
             hint="read a parquet folder with format parquet; for Delta see docs/guides/spark.md",
         )
 
-    def streamWriter(  # noqa: N802 - Spark's name
-        self, schema: StructType, overwrite: bool
-    ) -> "TableWriter":
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "TableWriter":
         """Make the writer of a stream."""
         del overwrite
         options = {name.lower(): value for name, value in self.options.items()}
@@ -93,7 +91,7 @@ class TableWriter(DataSourceStreamArrowWriter):
         with spelled_errors():
             return WrittenFiles(tuple(write_files(iterator, Path(self._home), name)))
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible; Spark's batch id says nothing that offsets do not say better."""
         del batchId
         with spelled_errors():
@@ -103,7 +101,7 @@ class TableWriter(DataSourceStreamArrowWriter):
             plan = place.commit(_files_of(messages))
             place.discard(list(plan.left_out))
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what the tasks that succeeded have written."""
         del batchId
         open_place(self._home, self._format).discard(_files_of(messages))

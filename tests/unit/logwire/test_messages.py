@@ -3,6 +3,7 @@
 import inspect
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,7 @@ from quantumqtt.logwire.columns import COLUMNS
 from quantumqtt.logwire.refusals import REFUSALS
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "flight" / "messages.txt"
-MESSAGES = [
+MESSAGES: list[Any] = [
     ReadTicket(tenant="default", partition=0, start=0),
     ReadTicket(
         tenant="grün",

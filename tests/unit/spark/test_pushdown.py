@@ -1,6 +1,8 @@
 """What filters let us leave unread: never a row that the query wants."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from quantumqtt.spark.pushdown import Condition, join_topics, narrow, narrow_ran
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TOPICS = ["a", "a/b", "a/bc", "b/c"]
-COMPARE = {
+COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": lambda x, y: x == y,
     ">": lambda x, y: x > y,
     ">=": lambda x, y: x >= y,
@@ -68,7 +70,7 @@ def matches(topic: str, topics: tuple[str, ...] | None) -> bool:
 
 @given(CONDITIONS)
 def test_no_row_that_the_query_wants_is_left_unread(conditions: list[Condition]) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "partition": p,
             "offset": o,
@@ -96,7 +98,7 @@ def test_no_row_that_the_query_wants_is_left_unread(conditions: list[Condition])
         row
         for row in rows
         if row["partition"] in ends
-        and starts[row["partition"]] <= row["offset"] < ends[row["partition"]]  # type: ignore[index, operator]
+        and starts[row["partition"]] <= row["offset"] < ends[row["partition"]]
         and matches(str(row["topic"]), narrowing.topics)
     ]
     assert all(row in read for row in wanted)

@@ -7,12 +7,13 @@ the schema's fingerprint, which is not compared: one schema is all that was give
 import json
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 from quantumqtt.errors import ConfigError
 from quantumqtt.spark.payloads.bad import DEPTH_MAX, BadPayload, Bytes, zigzag
 
 _Read = Callable[[Bytes, int], object]
+_Item = TypeVar("_Item")
 _SINGLE: Final = b"\xc3\x01"
 
 
@@ -73,7 +74,7 @@ def _compile(schema: object, named: dict[str, _Read]) -> _Read:
         return lambda data, depth: _blocks(data, depth, item)
     if kind == "map":
         value = _compile(schema["values"], named)
-        return lambda data, depth: dict(_blocks(data, depth, _entry(value)))  # type: ignore[arg-type]
+        return lambda data, depth: dict(_blocks(data, depth, _entry(value)))
     return _compile(kind, named)
 
 
@@ -109,23 +110,23 @@ def _later(name: str, named: dict[str, _Read]) -> _Read:
 
 
 def _union(branches: list[_Read]) -> _Read:
-    return lambda data, depth: _chosen(branches, _long(data, 0))(data, depth)  # type: ignore[operator]
+    return lambda data, depth: _chosen(branches, _long(data, 0))(data, depth)
 
 
-def _chosen(choices: "list[_Read] | list[str]", index: int) -> object:
+def _chosen(choices: list[_Item], index: int) -> _Item:
     if not 0 <= index < len(choices):
         raise BadPayload(f"choice {index} of {len(choices)}")
     return choices[index]
 
 
-def _entry(value: _Read) -> _Read:
+def _entry(value: _Read) -> Callable[[Bytes, int], tuple[str, object]]:
     return lambda data, depth: (data.text(_long(data, 0)), value(data, depth))
 
 
-def _blocks(data: Bytes, depth: int, item: _Read) -> list[object]:
+def _blocks(data: Bytes, depth: int, item: Callable[[Bytes, int], _Item]) -> list[_Item]:
     if depth == 0:
         raise BadPayload(f"nested deeper than {DEPTH_MAX}")
-    items: list[object] = []
+    items: list[_Item] = []
     while (count := _long(data, 0)) != 0:
         if count < 0:
             count = -count

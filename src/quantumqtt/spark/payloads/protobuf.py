@@ -105,7 +105,8 @@ def _read(types: Types, message: str, payload: bytes, depth: int) -> dict[str, o
             items = values[field.name]
             read = [_value(types, field, w, one, depth) for w, one in pieces]
             if isinstance(items, dict):
-                items.update((str(entry["key"]), entry["value"]) for entry in read)  # type: ignore[index]
+                entries = [entry for entry in read if isinstance(entry, dict)]
+                items.update((str(entry["key"]), entry["value"]) for entry in entries)
             elif isinstance(items, list):
                 items += read
         else:

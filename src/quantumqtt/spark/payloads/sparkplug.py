@@ -1,9 +1,10 @@
 """Sparkplug B payloads: a timestamp, a sequence number and metrics.
 
-The message's shape is fixed by the Sparkplug 3.0 specification (its appendix of the Protobuf schema),
-so no descriptor is needed. A metric has one value in one of a dozen fields; here it becomes a number
-(`value_double`), a text (`value_string`) or bytes (`value_bytes`), whichever fits its kind, so that
-one table holds them all. Data sets, templates and property sets are kept as bytes.
+The message's shape is fixed by the Sparkplug 3.0 specification, in its Protobuf schema,
+so no descriptor is needed. A metric has one value in one of a dozen fields; here it becomes a
+number (`value_double`, and `value_long` where it is whole), a text (`value_string`) or bytes
+(`value_bytes`), whichever fits its kind, so that one table holds them all. Data sets, templates
+and property sets are kept as bytes.
 """
 
 from typing import Final
@@ -84,14 +85,16 @@ def _metric(read: dict[str, object]) -> dict[str, object]:
         bits = _SIGNED_BITS.get(datatype if isinstance(datatype, int) else 0)
         long = signed(long, bits) if bits else long
     flag = read["boolean_value"]
+    if isinstance(flag, bool):
+        long = int(flag)
     number = _first(read, "float_value", "double_value")
-    if number is None and (isinstance(long, int) or isinstance(flag, bool)):
-        number = float(long if isinstance(long, int) else bool(flag))
+    if number is None and isinstance(long, int):
+        number = float(long)
     return {
         **{name: read[name] for name in ("name", "alias", "timestamp", "datatype")},
         **{name: read[name] for name in ("is_historical", "is_transient", "is_null")},
         "value_double": number,
-        "value_long": long if isinstance(long, int) else (int(flag) if flag is not None else None),
+        "value_long": long,
         "value_string": read["string_value"],
         "value_bytes": _first(read, "bytes_value", "dataset_value", "template_value"),
     }
