@@ -65,7 +65,12 @@ def main() -> None:
     if chosen.only_make:
         return
     python = folder / "bin" / "python"
-    command = [str(python), "-m", "pytest", *(words or ["-m", "not night", "tests/spark"])]
+    command = [str(python), "-m", "pytest"]
+    if "-m" not in words:
+        command += ["-m", "not night"]
+    command += words
+    if not any((HOUSE / word.partition("::")[0]).exists() for word in words):
+        command.append("tests/spark")
     # The activated environment's Python must not leak into workers of another one.
     environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
     environment["PATH"] = f"{folder / 'bin'}{os.pathsep}{environment.get('PATH', os.defpath)}"

@@ -80,6 +80,7 @@ class StandInLog:
         self._files: set[Path] = set()
         self._changed = threading.Condition()
         self.plans: list[ReadPlan] = []
+        self.rows_per_batch = BATCH_ROWS_MAX
         # Rows a stream gives before it breaks; a test sets it, the next read uses it up.
         self.break_after: int | None = None
         self.break_with: Exception = OSError("the disk went away")
@@ -169,7 +170,7 @@ class StandInLog:
                         part = part.filter(matches(part["topic"], filters))
                 part = part.select(plan.columns or LOG_SCHEMA.names)
                 row_bytes = max(1, part.nbytes // max(1, part.num_rows))
-                rows = max(1, min(BATCH_ROWS_MAX, plan.bytes_max // row_bytes))
+                rows = max(1, min(self.rows_per_batch, plan.bytes_max // row_bytes))
                 batches += part.to_batches(max_chunksize=rows)
         return pa.RecordBatchReader.from_batches(schema_of(plan.columns), self._breaking(batches))
 

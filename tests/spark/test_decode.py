@@ -1,7 +1,7 @@
 """Payloads become columns."""
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,8 +10,6 @@ from quantumqtt.spark import from_payload
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from quantumqtt.spark.decode import Format
 
 AVRO = json.dumps(
     {"type": "record", "name": "R", "fields": [{"name": "t", "type": ["null", "double"]}]}
@@ -27,11 +25,13 @@ AVRO = json.dumps(
     ],
 )
 def test_payload_becomes_columns_and_a_bad_one_null(
-    spark: "SparkSession", payload_format: Format, payload: bytes, how: dict[str, str]
+    spark: "SparkSession", payload_format: str, payload: bytes, how: dict[str, str]
 ) -> None:
     frame = spark.createDataFrame([(payload,), (b"\xff\xff",), (None,)], "payload BINARY")
     schema = "t DOUBLE, absent STRING"
-    read = frame.select(from_payload("payload", payload_format, schema, **how).alias("p"))  # type: ignore[arg-type]
+    decode: Any = from_payload
+    column = decode("payload", payload_format, schema, **how)
+    read = frame.select(column.alias("p"))
     rows = read.select("p.t", "p.absent").collect()
     assert [tuple(row) for row in rows] == [(21.5, None), (None, None), (None, None)]
 

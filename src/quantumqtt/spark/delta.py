@@ -9,7 +9,7 @@ import json
 import time
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
@@ -154,9 +154,8 @@ def _add(file: LandedFile) -> AddAction:
         "maxValues": {"offset": file.last, "ts": _iso(file.last_us, up=True)},
         "nullCount": {"offset": 0, "ts": 0},
     }
-    # Delta wants paths as in an address: the folder name's own percent signs are quoted again.
     return AddAction(
-        path=quote(file.path, safe="/="),
+        path=file.path,
         size=file.size,
         partition_values={
             "tenant": file.tenant,
