@@ -7,6 +7,7 @@ from tests.harness import packets
 from tests.harness.live_broker import LiveBroker
 from tests.harness.mqtt_peer import MqttPeer
 from tests.harness.packets import Ack, Disconnect, Key, Kind, Publish, SubAck, Version, Will
+from tests.harness.waiting import wait_until
 
 RULES = """\
 topic read open/#
@@ -102,7 +103,9 @@ def test_older_publisher_is_ended_whatever_the_policy(
     peer.send_publish("a", b"no", qos=qos)
     peer.expect_closed()
     expect_nothing(watcher)
-    assert broker.statistics().closes_total["not_authorized"] == 1
+    wait_until(
+        lambda: broker.statistics().closes_total["not_authorized"] == 1, what="the end is counted"
+    )
 
 
 @pytest.mark.requirement("SEC-20")

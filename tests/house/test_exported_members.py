@@ -28,10 +28,13 @@ def read_names(file: Path) -> tuple[list[str], set[str]]:
 
 
 def names_defined_in(file: Path) -> set[str]:
-    """List the public functions and classes that the file defines itself."""
+    """List the public functions, classes and constants that the file defines itself."""
     kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
     body = ast.parse(file.read_text(encoding="utf-8")).body
     names = {node.name for node in body if isinstance(node, kinds)}
+    for node in body:
+        if isinstance(node, ast.Assign):
+            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
     return {name for name in names if not name.startswith("_")}
 
 

@@ -93,6 +93,7 @@ def test_the_judgement_of_a_file_can_be_read_by_programs(
     assert json.loads(capsys.readouterr().out) == {
         "file": str(file),
         "ok": False,
+        "notes": [],
         "problems": [
             {
                 "problem": f"{file}:1: shards = 0: must be at least 1",

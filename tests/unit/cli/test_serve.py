@@ -285,7 +285,7 @@ def test_too_few_descriptors_are_named_with_the_command() -> None:
 def test_strangers_are_kept_out_beyond_loopback_and_the_log_says_so() -> None:
     with NodeProcess("--listen", "tcp://0.0.0.0:0") as node:
         warning = json.loads(node.wait_log("nobody can connect here"))
-        assert warning["remedy"] == "--allow-anonymous"
+        assert warning["remedy"] == "--password-file FILE, or --allow-anonymous"
         with RawPeer("127.0.0.1", node.port) as peer:
             peer.send(connect_packet("stranger"))
             peer.expect("20 02 00 05")

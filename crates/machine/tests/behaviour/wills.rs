@@ -48,7 +48,7 @@ fn a_delayed_will_can_be_taken_back_while_it_waits() {
     assert_eq!(rig.machine.waiting_wills().count(), 0);
     assert_eq!(wills(&rig.tick(5_000)), 0);
     let session = rig.machine.session("a").unwrap();
-    assert!(!session.has_will && session.expires_at_ms.is_some(), "the session itself stays");
+    assert!(!session.has_will && session.will_due_ms.is_none(), "the session itself stays");
 }
 
 #[test]
