@@ -29,6 +29,7 @@ class Service:
         self.folder = folder
         self.port = free_port()
         self._process: subprocess.Popen[str] | None = None
+        self.readers: list[Landing] = []
 
     @property
     def endpoint(self) -> str:
@@ -55,6 +56,9 @@ def service(tmp_path: Path) -> Iterator[Service]:
     made.folder.mkdir()
     yield made
     made.kill()
+    # Whatever a failed test left running, sessions of their own included.
+    for reader in made.readers:
+        reader.end()
 
 
 class Landing:
@@ -74,6 +78,7 @@ class Landing:
                 text=True,
                 start_new_session=True,
             )
+        service.readers.append(self)
 
     def next_batch(self) -> dict[str, object] | None:
         """Wait for the next batch to be reported; None at the end."""
@@ -101,13 +106,17 @@ class Landing:
     def finish(self) -> int:
         """Wait for the end; whatever is left of its session goes with it."""
         try:
-            code = self.process.wait(timeout=LAND_S_MAX)
+            return self.process.wait(timeout=LAND_S_MAX)
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            if self.process.stdout is not None:
-                self.process.stdout.close()
-        return code
+            self.end()
+
+    def end(self) -> None:
+        """End whatever is left of the session."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 def descendants(pid: int) -> dict[int, str]:
