@@ -8,6 +8,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from quantumqtt.errors import ConfigError
+from quantumqtt.spark.masters import choose_place, python_for_workers, read_defaults
 from quantumqtt.spark.source import LogSource
 from quantumqtt.spark.table import LakeTable
 
@@ -31,25 +32,21 @@ def register(spark: SparkSession, *, by_value: bool = False) -> None:
 def local_session(
     name: str, *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Open a session: on the master asked for, or where the environment says, or on this machine.
+    """Open a session: on the master asked for, or where the machine says, or on this machine.
 
-    A master on this machine starts its Python workers with this very Python unless told
-    otherwise: the first `python3` on PATH may know nothing of pyarrow.
+    See `masters.py` for who decides. A master on this machine starts its Python workers with this
+    very Python unless told otherwise.
 
     Raises:
         ConfigError: Spark does not start, usually for want of Java.
     """
-    chosen = master or _master_of_environment()
-    if chosen is None:
-        chosen = "local[*]"
-    if chosen.startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    place = choose_place(master, os.environ, read_defaults(os.environ))
+    os.environ.update(python_for_workers(place, os.environ))
     builder = SparkSession.builder.appName(name)
-    if chosen.startswith("sc://"):
-        builder = builder.remote(chosen)
-    elif chosen != "environment":
-        builder = builder.master(chosen)
+    if place.remote is not None:
+        builder = builder.remote(place.remote)
+    elif place.master is not None:
+        builder = builder.master(place.master)
     wanted = {
         "spark.sql.session.timeZone": "UTC",
         PUSHDOWN: "true",
@@ -61,17 +58,8 @@ def local_session(
         return builder.getOrCreate()
     except Exception as error:
         # pyspark raises half a dozen kinds here, most of them for one reason.
+        where = place.remote or place.master or "the master of its configuration"
         raise ConfigError(
-            f"Spark does not start on {chosen}: {str(error).splitlines()[0][:300]}",
+            f"Spark does not start on {where}: {str(error).splitlines()[0][:300]}",
             hint="Spark needs Java 17 or newer: apt install openjdk-17-jre-headless",
         ) from error
-
-
-def _master_of_environment() -> str | None:
-    if remote := os.environ.get("SPARK_REMOTE"):
-        return remote
-    # spark-submit has chosen already; naming a master here would override it.
-    submitted = "spark-submit" in os.environ.get("SPARK_ENV_LOADED", "") or os.environ.get(
-        "PYSPARK_GATEWAY_PORT"
-    )
-    return "environment" if submitted else os.environ.get("MASTER")
