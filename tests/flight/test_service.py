@@ -17,6 +17,7 @@ from quantumqtt.errors import (
     SliceUnavailable,
     SourceError,
     StorageError,
+    TransportError,
     UnknownPartition,
     UnknownTenant,
 )
@@ -26,7 +27,7 @@ from quantumqtt.logreader.retries import NO_RETRIES
 from quantumqtt.logwire import ReadTicket, write_refusal
 from quantumqtt.logwire.schema import LOG_SCHEMA
 from tests.flight.conftest import QUICK, Served
-from tests.harness.ports import free_port
+from tests.harness.ports import free_port, taken_port
 from tests.harness.stand_in_log import EPOCH_US, ROW_US, StandInLog, make_rows
 from tests.harness.waiting import wait_until
 
@@ -230,6 +231,11 @@ def test_open_service_stands_on_loopback_only(host: str) -> None:
         LogService(StandInLog(), gate=LoopbackGate(), host=host)
     with pytest.raises(ConfigError, match="in the clear"):
         LogService(StandInLog(), gate=TokenGate({TOKEN: Reader(name="r")}), host=host)
+
+
+def test_address_that_is_taken_is_named() -> None:
+    with taken_port() as port, pytest.raises(TransportError, match=str(port)):
+        LogService(StandInLog(), gate=LoopbackGate(), port=port)
 
 
 def test_reads_past_the_bound_are_refused_and_the_place_comes_back(

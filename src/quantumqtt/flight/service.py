@@ -21,6 +21,7 @@ from quantumqtt.errors import (
     QuotaExceeded,
     SliceUnavailable,
     SourceError,
+    TransportError,
     UnknownPartition,
     UnknownTenant,
 )
@@ -122,7 +123,9 @@ class _CallFactory(flight.ServerMiddlewareFactory):
         token = None
         for name, values in headers.items():
             if name.lower() == "authorization" and values:
-                value = values[0].decode() if isinstance(values[0], bytes) else values[0]
+                value = values[0]
+                if isinstance(value, bytes):
+                    value = value.decode(errors="replace")
                 if value.lower().startswith(_BEARER):
                     token = value[len(_BEARER) :].strip()
         try:
@@ -151,6 +154,7 @@ class LogService(flight.FlightServerBase):
 
         Raises:
             ConfigError: The gate cannot guard this place.
+            TransportError: The address cannot be listened on.
         """
         gate.check_listener(host, encrypted=tls is not None)
         self._store = store
@@ -158,13 +162,19 @@ class LogService(flight.FlightServerBase):
         self.streams = Turnstile("reads", self._limits.streams_max)
         self.waits = Turnstile("waits", self._limits.waits_max)
         location = f"grpc{'+tls' if tls else ''}://{host}:{port}"
-        super().__init__(
-            location,
-            middleware={_CALL: _CallFactory(gate)},
-            tls_certificates=[(tls.chain, tls.key)] if tls else None,
-            verify_client=bool(tls and tls.clients),
-            root_certificates=tls.clients if tls else None,
-        )
+        try:
+            super().__init__(
+                location,
+                middleware={_CALL: _CallFactory(gate)},
+                tls_certificates=[(tls.chain, tls.key)] if tls else None,
+                verify_client=bool(tls and tls.clients),
+                root_certificates=tls.clients if tls else None,
+            )
+        except (OSError, pa.ArrowException) as error:
+            raise TransportError(
+                f"log service cannot listen on {location}: {str(error).splitlines()[0][:300]}",
+                hint="choose another address with --flight, or end what holds this one",
+            ) from error
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[object]:
         """List every partition one may read as a flight whose ticket reads all of it."""
