@@ -153,7 +153,7 @@ night: advisories
     PROPTEST_CASES=20000 cargo test --workspace --exclude quantumqtt-bridge --release --locked
     HYPOTHESIS_PROFILE=night pytest tests --timeout=3600
 
-# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients
+# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients, torture
 [group('night')]
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}
@@ -183,6 +183,23 @@ soak minutes="10":
 [group('night')]
 spark *arguments:
     python -m tools.spark_environment {{ arguments }}
+
+# The client between proxies that hurt it, for an hour in all, or `just soak-client 5` minutes
+[group('night')]
+soak-client minutes="60":
+    CHAOS_SECONDS=$(({{ minutes }} * 60)) pytest -q -m night -k hour tests/client/test_chaos.py
+
+# The client's suite against HiveMQ, which Maven fetches at the first use
+[group('night')]
+third-broker *arguments:
+    test -d target/third-broker || mvn -q -B -f tests/harness/third_broker/pom.xml \
+        dependency:copy-dependencies -DoutputDirectory=$PWD/target/third-broker
+    pytest -q -m night -k "hivemq and not hour" tests/client {{ arguments }}
+
+# Hurt our broker for hours, kills and power cuts: just torture 200
+[group('night')]
+torture rounds="200":
+    TORTURE_ROUNDS={{ rounds }} pytest -q -m night tests/faults --timeout=7200
 
 # Every interleaving of the protocols between shards, by loom
 [group('night')]

@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 from quantumqtt import Message, SyncClient
+from quantumqtt.client import Token
 
 COUNT = 100
 
@@ -21,10 +22,12 @@ def main(url: str) -> None:
 
     with SyncClient(url) as client:
         client.subscribe("work/#", on_message, qos=1).ready.wait(timeout=5)
+
+        def publish(number: int) -> Token:
+            return client.publish(f"work/{number}", str(number), qos=1)
+
         with ThreadPoolExecutor(4) as pool:
-            tokens = list(
-                pool.map(lambda i: client.publish(f"work/{i}", str(i), qos=1), range(COUNT))
-            )
+            tokens = list(pool.map(publish, range(COUNT)))
         for token in tokens:
             token.wait(timeout=5)
         complete.wait(timeout=5)

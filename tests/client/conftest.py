@@ -1,4 +1,7 @@
-"""Real brokers for the client: ours and a stock one, each in its own process."""
+"""Real brokers for the client: ours and two by other people, each in its own process.
+
+The third is not in the gate: `just third-broker` fetches it and runs the same suite against it.
+"""
 
 import asyncio
 import inspect
@@ -7,6 +10,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from tests.harness import hivemq_broker
+from tests.harness.hivemq_broker import HivemqBroker
 from tests.harness.mosquitto_broker import MosquittoBroker
 from tests.harness.node_process import NodeProcess
 
@@ -43,14 +48,29 @@ def mosquitto_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         yield broker.port
 
 
+@pytest.fixture(scope="session")
+def hivemq_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    if not hivemq_broker.is_here():
+        pytest.skip("the third broker is not here; `just third-broker` fetches it")
+    with HivemqBroker(tmp_path_factory.mktemp("hivemq")) as broker:
+        yield broker.port
+
+
+BROKERS: tuple[tuple[str, tuple[pytest.MarkDecorator, ...]], ...] = (
+    ("ours", ()),
+    ("mosquitto", (pytest.mark.needs_program("mosquitto"),)),
+    ("hivemq", (pytest.mark.night,)),
+)
+
+
 @pytest.fixture(
     params=[
         pytest.param((broker, version), marks=marks, id=f"{broker}-{version}")
-        for broker, marks in (("ours", ()), ("mosquitto", pytest.mark.needs_program("mosquitto")))
+        for broker, marks in BROKERS
         for version in ("3.1.1", "5")
     ]
 )
 def peer(request: pytest.FixtureRequest) -> Peer:
     broker, version = request.param
-    port = request.getfixturevalue("our_port" if broker == "ours" else "mosquitto_port")
+    port = request.getfixturevalue(f"{'our' if broker == 'ours' else broker}_port")
     return Peer(f"mqtt://127.0.0.1:{port}", port, version)

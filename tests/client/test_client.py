@@ -50,6 +50,19 @@ async def test_what_is_published_arrives(peer: Peer, qos: int) -> None:
         assert got == [str(i).encode() for i in range(200)]
 
 
+@pytest.mark.requirement("CLI-22")
+async def test_the_oldest_version_is_spoken_too(peer: Peer) -> None:
+    topic = name()
+    async with Client(peer.url, version="3.1") as client, client.subscribe(topic, qos=2) as stream:
+        for qos in range(3):
+            await client.publish(topic, str(qos), qos=qos)
+            message = await stream.next(DEADLINE_S)
+            assert (message.payload, message.qos) == (str(qos).encode(), qos)
+        assert client.capabilities is not None
+        assert client.capabilities.version == "3.1"
+
+
+@pytest.mark.requirement("CLI-15")
 async def test_manual_acknowledgement_redelivers_what_was_not_acknowledged(peer: Peer) -> None:
     topic, client_id = name(), uuid4().hex[:20]
     options = {"client_id": client_id, "clean_start": False, "session_expiry_s": 60}
@@ -248,6 +261,7 @@ async def test_a_silent_server_is_given_up() -> None:
         await asyncio.wait_for(left.wait(), DEADLINE_S)
 
 
+@pytest.mark.requirement("CLI-24")
 async def test_waiting_for_room_is_back_pressure(peer: Peer) -> None:
     topic = name()
     async with client_of(peer, queue_bytes_max=2000) as client:

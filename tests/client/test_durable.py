@@ -4,18 +4,22 @@
 # mypy: disable-error-code="unused-awaitable"
 
 import asyncio
+import os
+import random
+import shutil
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
 import pytest
 
-from quantumqtt.client import Backoff, Client, Connected, FileStore, SyncClient
+from quantumqtt.client import Backoff, Client, Connected, FileStore, Receipt, SyncClient
 from quantumqtt.client.journal import Contents
 from quantumqtt.errors import (
     ClientClosed,
@@ -81,7 +85,15 @@ class Publisher:
 
 
 @pytest.mark.requirement("CLI-16")
-def test_a_process_that_is_killed_loses_nothing_it_had_accepted(peer: Peer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seed", "lives"),
+    [(1, 4), (2, 4), pytest.param(3, 60, marks=(pytest.mark.night, pytest.mark.timeout(900)))],
+)
+def test_a_process_that_is_killed_loses_nothing_it_had_accepted(
+    peer: Peer, tmp_path: Path, seed: int, lives: int
+) -> None:
+    """Whenever it is killed: while it publishes, commits, sends, or sends again what it found."""
+    dice = random.Random(seed)
     topic, store = f"test/{uuid4().hex}", tmp_path / "store"
     got: Counter[int] = Counter()
     accepted: set[int] = set()
@@ -90,9 +102,9 @@ def test_a_process_that_is_killed_loses_nothing_it_had_accepted(peer: Peer, tmp_
             DEADLINE_S
         )
         found = 0
-        for life in range(4):
+        for life in range(lives):
             with Publisher(peer, store, topic, life * 100_000, 100_000) as publisher:
-                publisher.wait_accepted(100 + 150 * life)
+                publisher.wait_accepted(dice.choice((1, dice.randrange(50), dice.randrange(600))))
             accepted |= publisher.accepted()
             found += publisher.recovered()
         with Publisher(peer, store, topic, 0, 0) as last:
@@ -119,6 +131,81 @@ async def test_accepting_is_told_apart_from_acknowledging(peer: Peer, tmp_path: 
         for receipt in receipts:
             await receipt
     assert FileStore(tmp_path / "s").open("", is_fixed=False).publishes == {}
+
+
+class Disk:
+    """Notes how much of a file the kernel was told to bring to the disk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.synced: dict[int, int] = {}
+        self.count = 0
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(f"os.{name}", partial(self._sync, getattr(os, name)))
+
+    def _sync(self, really: Callable[[int], None], file: int) -> None:
+        really(file)
+        self.synced[os.fstat(file).st_ino] = os.fstat(file).st_size
+        self.count += 1
+
+
+async def test_nothing_counts_as_accepted_before_the_disk_has_it(
+    our_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a power cut would leave at that moment holds every publish that is told as accepted."""
+    disk, path, checked = Disk(monkeypatch), tmp_path / "s", list[int]()
+
+    def check(receipt: Receipt) -> None:
+        kept = path.read_bytes()[: disk.synced[path.stat().st_ino]]
+        copy = tmp_path / f"cut-{receipt.sequence}"
+        copy.write_bytes(kept)
+        store = FileStore(copy, sync=False)
+        contents = store.open("", is_fixed=False)
+        store.close()
+        # It is there, or it was: acknowledged meanwhile, which also had to be stored first.
+        assert contents.next_sequence > receipt.sequence
+        checked.append(receipt.sequence)
+
+    async with Client(f"mqtt://127.0.0.1:{our_port}", store=path) as client:
+        receipts = []
+        for number in range(40):
+            receipt = client.publish_nowait("a", b"x" * number, qos=1 + number % 2)
+            receipt.acceptance._add_waiter(partial(check, receipt))
+            receipts.append(receipt)
+            if number % 7 == 0:
+                await receipt.acceptance
+        async with asyncio.timeout(DEADLINE_S):
+            for receipt in receipts:
+                await receipt
+    assert sorted(checked) == [receipt.sequence for receipt in receipts]
+    # Group commit: far fewer syncs than publishes, and at least one for each wait.
+    assert 6 <= disk.count < 3 * len(receipts)
+
+
+@pytest.mark.night
+def test_the_kernel_sees_the_sync_before_the_word(our_port: int, tmp_path: Path) -> None:
+    """The same from outside: `strace` sees write, sync, and only then `accepted`."""
+    tracer = shutil.which("strace")
+    if tracer is None:
+        pytest.skip("strace is not installed")
+    trace = tmp_path / "trace"
+    ran = subprocess.run(
+        [
+            *(tracer, "-f", "-o", str(trace), "-e", "trace=write,fdatasync", "-s", "16"),
+            *(sys.executable, storing_publisher.__file__, f"mqtt://127.0.0.1:{our_port}"),
+            *("5", str(tmp_path / "s"), "t", "0", "20"),
+        ],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S * 2,
+        check=False,
+    )
+    if "Operation not permitted" in ran.stderr:
+        pytest.skip("this machine allows no tracing")
+    assert ran.returncode == 0, ran.stderr
+    lines = trace.read_text("utf-8", "replace").splitlines()
+    first_word = next(at for at, line in enumerate(lines) if '"accepted ' in line)
+    assert any("fdatasync(" in line for line in lines[:first_word])
 
 
 class SlowStore:

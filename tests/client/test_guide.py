@@ -1,4 +1,4 @@
-"""The guide's snippets and the examples run as they stand there."""
+"""The guides' snippets and the examples run as they stand there."""
 
 import re
 import subprocess
@@ -10,8 +10,20 @@ import pytest
 from tests.harness.node_process import clean_environment
 
 HOUSE = Path(__file__).parents[2]
-GUIDE = HOUSE / "docs" / "guides" / "client.md"
-SNIPPETS = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE)
+GUIDES = HOUSE / "docs" / "guides"
+
+
+def snippets_of(guide: str) -> list[str]:
+    text = (GUIDES / f"{guide}.md").read_text("utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+PROGRAMS = [
+    pytest.param(snippet, id=f"{guide}-{number}")
+    for guide in ("client", "coming-from")
+    for number, snippet in enumerate(snippets_of(guide))
+]
+TESTS = snippets_of("testing")
 EXAMPLES = sorted((HOUSE / "examples").glob("*.py"))
 DEADLINE_S = 30.0
 
@@ -29,9 +41,20 @@ def run(*arguments: str) -> str:
     return ran.stdout
 
 
-@pytest.mark.parametrize("number", range(len(SNIPPETS)))
-def test_snippets_of_the_guide_run(number: int, our_port: int) -> None:
-    run("-c", f"URL = 'mqtt://127.0.0.1:{our_port}'\n{SNIPPETS[number]}")
+@pytest.mark.parametrize("snippet", PROGRAMS)
+def test_snippets_of_the_guides_run(snippet: str, our_port: int) -> None:
+    names = f"URL = 'mqtt://127.0.0.1:{our_port}'\nHOST, PORT = '127.0.0.1', {our_port}\n"
+    run("-c", names + snippet)
+
+
+def test_tests_of_the_guide_pass(tmp_path: Path) -> None:
+    for number, snippet in enumerate(TESTS):
+        (tmp_path / f"test_snippet_{number}.py").write_text(snippet, encoding="utf-8")
+    said = run(
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "--strict-markers"),
+        *("--rootdir", str(tmp_path), str(tmp_path)),
+    )
+    assert f"{len(re.findall('^def test_', ''.join(TESTS), re.MULTILINE))} passed" in said
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -40,5 +63,6 @@ def test_examples_run(example: Path, our_port: int) -> None:
 
 
 def test_there_is_something_to_run() -> None:
-    assert len(SNIPPETS) >= 5
+    assert len(PROGRAMS) >= 10
+    assert len(TESTS) >= 5
     assert EXAMPLES

@@ -207,7 +207,7 @@ def test_the_checker_refuses_the_wrong_order() -> None:
     assert len(order.violations) == 2
 
 
-@pytest.mark.requirement("CLI-04")
+@pytest.mark.requirement("CLI-04", "CLI-24")
 def test_a_socket_that_never_drains_leaves_the_api_alive() -> None:
     """The server answers CONNECT and then reads nothing: calls return, the bound is reached."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -85,6 +85,8 @@ class CuttingProxy:
             await self._join(reader, writer, up_reader, up_writer)
         except OSError:
             pass  # the broker is not there: the client sees a connection that ends
+        except asyncio.CancelledError:
+            pass  # cut on purpose; the task ends here, and its streams would log the cancelling
         finally:
             for side in sides:
                 side.transport.abort()

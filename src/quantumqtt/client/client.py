@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import itertools
 import logging
 import os
 import ssl
@@ -29,9 +28,10 @@ from quantumqtt.client.protocol import Capabilities, Connected
 from quantumqtt.client.proxies import Proxy
 from quantumqtt.client.publishing import Press, PublishInterceptor
 from quantumqtt.client.receipts import Receipt
+from quantumqtt.client.replies import Replies, timed_out
 from quantumqtt.client.store import FileStore, Store
 from quantumqtt.client.streams import Delivery, Stream
-from quantumqtt.errors import PublishQueueFull, QuantuMQTTError, ResponseTimeout
+from quantumqtt.errors import PublishQueueFull, QuantuMQTTError
 from quantumqtt.mqtt.properties import UserProperties
 
 RedirectHook = Callable[[str | None], Awaitable[str | None] | str | None]
@@ -179,7 +179,7 @@ class Client:
         self._hooks = (on_connected, on_disconnected)
         self._on_redirect = on_redirect
         self._tasks: set[asyncio.Task[object]] = set()
-        self._replies: _Replies | None = None
+        self._replies = Replies(self._driver)
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -477,31 +477,25 @@ class Client:
             ResponseTimeout: No response came in time.
             LocalProtocolError: The connection is older than MQTT 5.
         """
-        replies = self._replies
-        if replies is None:
-            replies = self._replies = _Replies(self._driver)
-            replies.ready = self._driver.subscribe([(replies.topic, 1)], replies)
-        correlation, response = replies.expect()
+        topic_of_ours, ready = self._replies.begin()
+        correlation, response = self._replies.expect()
         try:
             async with asyncio.timeout(timeout):
-                await replies.ready
+                await ready
                 await self.publish(
                     topic,
                     payload,
                     qos=qos,
                     content_type=content_type,
-                    response_topic=replies.topic,
+                    response_topic=topic_of_ours,
                     correlation_data=correlation,
                     user_properties=user_properties,
                 )
-                message = await response
+                return await response
         except TimeoutError as error:
-            raise ResponseTimeout(
-                f"no response to {topic!r} within {timeout:g} s", "does anybody answer there?"
-            ) from error
+            raise timed_out(topic, timeout) from error
         finally:
-            replies.forget(correlation)
-        return message
+            self._replies.forget(correlation)
 
     async def respond(self, request: Message, payload: Payload = b"", *, qos: int = 1) -> int:
         """Answer a request where its sender asked for the answer.
@@ -563,39 +557,3 @@ async def _feed(stream: Stream[Delivery], handler: Handler) -> None:
             await message.ack()
     except QuantuMQTTError:
         _LOG.exception("a subscription ended")
-
-
-class _Replies:
-    """The one subscription behind all requests of a client."""
-
-    def __init__(self, driver: Driver) -> None:
-        self.topic = f"quantumqtt/replies/{driver.client_id}"
-        self._driver = driver
-        self.ready: Awaitable[object]
-        self._next = itertools.count(1)
-        self._expected: dict[bytes, asyncio.Future[Message]] = {}
-
-    def expect(self) -> tuple[bytes, asyncio.Future[Message]]:
-        """Number a request and wait for its response."""
-        correlation = next(self._next).to_bytes(8, "big")
-        response: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._expected[correlation] = response
-        return correlation, response
-
-    def forget(self, correlation: bytes) -> None:
-        """Nobody waits for this response any more."""
-        self._expected.pop(correlation, None)
-
-    def offer(self, messages: list[Message]) -> None:
-        """Give responses to those who wait."""
-        for message in messages:
-            response = self._expected.get(message.correlation_data or b"")
-            if response is not None and not response.done():
-                response.set_result(message)
-            self._driver.accept(message)
-
-    def end(self, error: QuantuMQTTError | None) -> None:
-        """No response will come any more."""
-        for response in self._expected.values():
-            if not response.done():
-                response.set_exception(error or ResponseTimeout("the client was closed"))

@@ -173,7 +173,6 @@ class Driver:
         self._authenticator: Authenticator | None = session_options.authenticator
         self._observer = observer
         self._receive_interceptors = tuple(receive_interceptors)
-        self._dice = random.Random()
         self._commits = Commits(store, self._on_store_failed) if store is not None else None
         self._is_named = is_named
         self._new_receipt = new_receipt
@@ -310,9 +309,9 @@ class Driver:
         """Connect again and again; returns why there will be no other time."""
         attempt = 0
         while True:
-            connections_before = self._connections_total
+            connections_before = self._connections()
             error = await self._live_once()
-            was_open = self._connections_total > connections_before
+            was_open = self._connections() > connections_before
             if self._is_closed:
                 self._set_connected(error=error)
                 return error
@@ -360,7 +359,7 @@ class Driver:
         )
         if backoff is None or not may_retry:
             return None
-        return backoff.delay_s(attempt, self._dice.random())
+        return backoff.delay_s(attempt, random.random())
 
     async def _follow(self, redirect: ServerRedirect, attempt: int) -> float | None:
         """Ask the application whether to follow a redirect."""
@@ -626,6 +625,10 @@ class Driver:
         """Our client id, the server's choice included."""
         with self._lock:
             return self._session.client_id
+
+    def _connections(self) -> int:
+        with self._connection_lock:
+            return self._connections_total
 
     def statistics(self) -> Statistics:
         """Take a snapshot."""

@@ -13,6 +13,7 @@ import logging
 import os
 import ssl
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Final, Literal, Self, TypeVar
 
@@ -36,6 +37,7 @@ from quantumqtt.client.protocol import Capabilities, Connected
 from quantumqtt.client.proxies import Proxy
 from quantumqtt.client.publishing import Press, PublishInterceptor
 from quantumqtt.client.receipts import Operation, Pending, Receipt
+from quantumqtt.client.replies import Replies, timed_out
 from quantumqtt.client.store import FileStore, Store
 from quantumqtt.client.workers import Worker
 from quantumqtt.errors import ClientClosed, PublishQueueFull, QuantuMQTTError
@@ -331,6 +333,7 @@ class SyncClient:
         self._make = Press(
             publish_interceptors, self._new_token, self._driver.carries_properties
         ).make
+        self._replies = Replies(self._driver)
         self._subscriptions: list[Subscription] = []
         self._state_lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -556,6 +559,57 @@ class SyncClient:
             self._subscriptions = [one for one in self._subscriptions if not one._ended]
             self._subscriptions.append(subscription)
         return subscription
+
+    # --- request and response -----------------------------------------------------------------
+
+    def request(
+        self,
+        topic: str,
+        payload: Payload = b"",
+        *,
+        timeout: float = 10.0,
+        qos: int = 1,
+        content_type: str | None = None,
+        user_properties: UserProperties = (),
+    ) -> Message:
+        """Publish a request of MQTT 5 and wait for its response; any number of threads may.
+
+        Raises:
+            ResponseTimeout: No response came in time.
+            LocalProtocolError: The connection is older than MQTT 5.
+        """
+        ends_at = time.monotonic() + timeout
+        topic_of_ours, ready = self._replies.begin()
+        correlation, response = self._replies.expect()
+        try:
+            ready.wait(ends_at - time.monotonic())
+            token = self.publish(
+                topic,
+                payload,
+                qos=qos,
+                content_type=content_type,
+                response_topic=topic_of_ours,
+                correlation_data=correlation,
+                user_properties=user_properties,
+            )
+            token.wait(ends_at - time.monotonic())
+            return response.wait(ends_at - time.monotonic())
+        except TimeoutError as error:
+            raise timed_out(topic, timeout) from error
+        finally:
+            self._replies.forget(correlation)
+
+    def respond(self, request: Message, payload: Payload = b"", *, qos: int = 1) -> Token:
+        """Answer a request where its sender asked for the answer.
+
+        Raises:
+            ValueError: The message names no response topic.
+        """
+        if request.response_topic is None:
+            raise ValueError("this message asks for no response")
+        return self.publish(
+            request.response_topic, payload, qos=qos, correlation_data=request.correlation_data
+        )
 
     # --- for the driver, on the loop's thread -------------------------------------------------
 

@@ -169,6 +169,31 @@ def test_a_forgotten_session_restores_subscriptions_and_fails_only_what_cannot_b
     assert isinstance(twice.exception(), SessionLost)
 
 
+@pytest.mark.requirement("CLI-19")
+def test_a_session_that_is_present_is_resent_in_order_within_the_new_window() -> None:
+    """What the server had released at QoS 2 is released again, not published again."""
+    rig = Rig()
+    rig.connect()
+    first = rig.publish(b"released", 2)
+    rig.carry_up()
+    rig.carry_down()  # PUBREC came, PUBREL is on the wire
+    others = [rig.publish(str(number).encode(), 1 + number % 2) for number in range(4)]
+    ids = [receipt.packet_id for receipt in others]
+    rig.cut()
+    late = rig.publish(b"late", 1)
+    rig.broker.properties = ((Key.RECEIVE_MAXIMUM, 2),)
+    rig.begin()
+    rig.carry_up()
+    rig.carry_down()
+    assert rig.to_broker[0] >> 4 == Kind.PUBREL
+    assert rig.broker.received == [b"released"]
+    resent = _publishes(rig.to_broker[4:])
+    assert [(one.payload, one.dup, one.packet_id) for one in resent] == [(b"0", True, ids[0])]
+    rig.settle()
+    assert rig.broker.received == [b"released", b"0", b"1", b"2", b"3", b"late"]
+    assert all(receipt.acknowledged for receipt in (first, *others, late))
+
+
 def test_restoring_goes_on_when_it_was_cut_short() -> None:
     rig = Rig(PretendBroker(keeps_session=False), SessionOptions(client_id="rig"))
     rig.subscribe("a")
@@ -219,6 +244,22 @@ def test_the_map_of_subscriptions_follows_the_servers_answers_only() -> None:
     rig.settle()
     assert gone.result() == (0,)
     assert rig.session.subscriptions == {}
+
+
+@pytest.mark.requirement("CLI-21")
+def test_a_refused_unsubscribe_leaves_the_map_as_it_is() -> None:
+    rig = Rig()
+    rig.connect()
+    rig.subscribe("kept", "unknown")
+    rig.settle()
+    gone = rig.session.unsubscribe(["kept", "unknown"])
+    rig.collect()
+    assert rig.session.subscriptions == {"kept": 2, "unknown": 2}
+    rig.to_broker = b""
+    rig.broker_sends(b"\xb0\x05" + gone.packet_id.to_bytes(2, "big") + b"\x00\x87\x11")
+    rig.carry_down()
+    assert isinstance(gone.exception(), NotAuthorized)
+    assert rig.session.subscriptions == {"kept": 2}
 
 
 @pytest.mark.requirement("CLI-23")
