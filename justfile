@@ -184,6 +184,11 @@ soak minutes="10":
 browser:
     python -m tools.browser
 
+# Spark's tests, in an environment of their own: just spark [--release 42] [pytest's words]
+[group('night')]
+spark *arguments:
+    python -m tools.spark_environment {{ arguments }}
+
 # The client between proxies that hurt it, for an hour in all, or `just soak-client 5` minutes
 [group('night')]
 soak-client minutes="60":

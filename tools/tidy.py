@@ -24,6 +24,8 @@ RUST_TO_PYTHON_MAX = 3.0
 _FOLDERS_SKIPPED = {
     ".git",
     ".venv",
+    ".venv-spark",
+    ".venv-spark42",
     ".hypothesis",
     "target",
     "dist",

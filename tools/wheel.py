@@ -98,6 +98,7 @@ def check_import(environment: dict[str, str]) -> None:
         "import importlib.util as u, quantumqtt, quantumqtt._core as c;"
         f" present = [m for m in {EXTRAS!r} if u.find_spec(m)];"
         " assert not present, f'extras are present: {present}';"
+        " assert u.find_spec('pyspark_quantumqtt'), 'Spark would not find its source';"
         " names = [getattr(quantumqtt, name) for name in quantumqtt.__all__];"
         " print('imported', quantumqtt.__file__, c.__version__, len(names), 'names')"
     )

@@ -22,12 +22,21 @@ The tree::
     ├─ StorageError                 a file cannot be read or written
     │  ├─ CorruptStore              it holds what nobody wrote
     │  └─ CorruptLog                the broker's log is damaged where it was acknowledged
+    ├─ SourceError                  the log cannot be read as asked; names tenant and partition
+    │  ├─ UnknownTenant             the log service serves no such tenant
+    │  ├─ UnknownPartition          the tenant has no such partition
+    │  └─ RangeError                part of a range cannot be had; names what there is
+    │     ├─ OffsetExpired          retention has taken rows of it
+    │     └─ SliceUnavailable       rows of it are not there, or not yet
+    ├─ SinkError                    a table cannot take rows as asked
+    │  ├─ TableMismatch             it is another table than the one these rows belong to
+    │  └─ LandingConflict           it holds some rows of a batch, and not others
     ├─ ClientClosed                 the client was closed before this was done
     │  └─ StillStored               and its store keeps it for the next one
     └─ InternalError                our bug; never caught inside
 
 Exceptions are born here, in Python, and imported by the native module, so that they are documented,
-picklable and in one place. Branches for cluster, queues and sources join with their rooms.
+picklable and in one place. Branches for cluster and queues join with their rooms.
 """
 
 
@@ -168,6 +177,85 @@ class CorruptStore(StorageError):
 
 class CorruptLog(StorageError):
     """The log is damaged where it was durable, or holds what this build cannot apply."""
+
+
+class SourceError(QuantuMQTTError):
+    """The log cannot be read as asked.
+
+    Attributes:
+        tenant: Whose log was asked for, where that matters.
+        partition: Which part of it, where that matters.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str | None = None,
+        *,
+        tenant: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Carry the place beside the words."""
+        super().__init__(message, hint)
+        self.tenant = tenant
+        self.partition = partition
+
+
+class UnknownTenant(SourceError):
+    """The log service serves no tenant of this name."""
+
+
+class UnknownPartition(SourceError):
+    """The tenant has no partition of this number."""
+
+
+class RangeError(SourceError):
+    """Part of a range of offsets cannot be had.
+
+    Attributes:
+        start: First offset that was asked for.
+        earliest: First offset the log still holds.
+        end: Committed end of the log: one past its last offset.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        hint: str | None = None,
+        *,
+        tenant: str | None = None,
+        partition: int | None = None,
+        start: int | None = None,
+        earliest: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        """Carry the range beside the words."""
+        super().__init__(message, hint, tenant=tenant, partition=partition)
+        self.start = start
+        self.earliest = earliest
+        self.end = end
+
+
+class OffsetExpired(RangeError):
+    """Retention has taken rows of the range; `earliest` is the first one left."""
+
+
+class SliceUnavailable(RangeError):
+    """Rows of the range are not there, or not yet; the log ends at `end`."""
+
+    retryable = True
+
+
+class SinkError(QuantuMQTTError):
+    """A table cannot take rows as asked; nothing of the batch became visible."""
+
+
+class TableMismatch(SinkError):
+    """The table is another one than these rows belong to: other columns, or not ours."""
+
+
+class LandingConflict(SinkError):
+    """The table holds some rows of a batch and not others, so it was written by another run."""
 
 
 class ClientClosed(QuantuMQTTError):

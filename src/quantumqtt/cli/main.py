@@ -10,7 +10,9 @@ from quantumqtt.cli.bench import bench
 from quantumqtt.cli.check_config import check_config
 from quantumqtt.cli.ctl import app as ctl
 from quantumqtt.cli.familiar import add_familiar
+from quantumqtt.cli.log import app as log
 from quantumqtt.cli.passwd import passwd
+from quantumqtt.cli.pipeline import app as pipeline
 from quantumqtt.cli.serve import serve
 from quantumqtt.cli.test import probe_broker
 from quantumqtt.cli.torture import torture
@@ -32,6 +34,8 @@ app.command()(torture)
 app.command("check-config")(check_config)
 app.command()(passwd)
 app.add_typer(ctl, name="ctl")
+app.add_typer(log, name="log")
+app.add_typer(pipeline, name="pipeline")
 app.command()(version)
 
 
