@@ -153,7 +153,7 @@ night: advisories
     PROPTEST_CASES=20000 cargo test --workspace --exclude quantumqtt-bridge --release --locked
     HYPOTHESIS_PROFILE=night pytest tests --timeout=3600
 
-# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients
+# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients, torture
 [group('night')]
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}
@@ -190,6 +190,11 @@ third-broker *arguments:
     test -d target/third-broker || mvn -q -B -f tests/harness/third_broker/pom.xml \
         dependency:copy-dependencies -DoutputDirectory=$PWD/target/third-broker
     pytest -q -m night -k "hivemq and not hour" tests/client {{ arguments }}
+
+# Hurt our broker for hours, kills and power cuts: just torture 200
+[group('night')]
+torture rounds="200":
+    TORTURE_ROUNDS={{ rounds }} pytest -q -m night tests/faults --timeout=7200
 
 # Every interleaving of the protocols between shards, by loom
 [group('night')]

@@ -10,6 +10,7 @@ _DOORS: Final = {
     "growth": ("bench.growth",),
     "counts": ("bench.counts",),
     "clients": ("bench.client",),
+    "torture": ("bench.torture",),
 }
 
 

@@ -36,6 +36,7 @@ class SystemPackage:
 PACKAGES = (
     SystemPackage("mosquitto-clients", "mosquitto_pub"),
     SystemPackage("mosquitto", "mosquitto"),
+    SystemPackage("strace", "strace"),
 )
 
 

@@ -69,6 +69,11 @@ class MosquittoSub:
     ) -> None:
         self.kill()
 
+    def wait_said(self, words: str) -> None:
+        """Wait for a line of its debug output, such as `received UNSUBACK`."""
+        said = self._lines.wait_for(lambda line: words in line, deadline_s=DEADLINE_S)
+        assert said is not None, f"never said {words!r}:\n" + "\n".join(self._lines.all())
+
     def messages(self) -> list[str]:
         """Wait until it ends, which `-C count` makes it do, and tell what it printed."""
         assert self._process.wait(DEADLINE_S) == 0, "\n".join(self._lines.all())

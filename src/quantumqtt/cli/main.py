@@ -13,6 +13,7 @@ from quantumqtt.cli.familiar import add_familiar
 from quantumqtt.cli.passwd import passwd
 from quantumqtt.cli.serve import serve
 from quantumqtt.cli.test import probe_broker
+from quantumqtt.cli.torture import torture
 from quantumqtt.cli.version import version
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app.command()(serve)
 add_familiar(app)
 app.command()(bench)
 app.command("test")(probe_broker)
+app.command()(torture)
 app.command("check-config")(check_config)
 app.command()(passwd)
 app.add_typer(ctl, name="ctl")
