@@ -46,7 +46,6 @@ fn lives_of_any_length_end_in_crashes_of_any_kind() {
     }
 }
 
-// req: LOG-12
 #[test]
 #[should_panic(expected = "acknowledged")]
 fn a_disk_that_only_says_it_synced_is_found_out() {
