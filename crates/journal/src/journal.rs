@@ -192,6 +192,8 @@ impl Journal {
         if groups.len() >= GROUPS_MAX {
             return refuse("is one more than a journal holds");
         }
+        groups.insert(spec.id);
+        drop(groups);
         let row = GroupRow {
             key_domain: spec.key_domain,
             members: spec.members.clone(),
@@ -200,7 +202,6 @@ impl Journal {
         let mut stager = self.stager(spec.id, spec.key_domain);
         stager.push(RecordKind::GroupCreate, (0, 0, 0), |out| row.encode(spec.id, out));
         stager.finish_lazily();
-        groups.insert(spec.id);
         Ok(RecoveredGroup {
             id: spec.id,
             node_id: self.options.node_id,

@@ -147,14 +147,14 @@ impl Manifest {
         let hash = take("content_hash").ok_or(refused("the manifest has no hash"))?;
         let signature = take("signature").ok_or(refused("the manifest has no signature"))?;
         let document = Json::Object(fields);
+        let content = document.encode();
+        if hash != sha256(content.as_bytes()) {
+            return Err(refused("the manifest's hash does not match"));
+        }
         match document.field("format").and_then(Json::as_number) {
             Some(MANIFEST_FORMAT) => {}
             Some(newer) if newer > MANIFEST_FORMAT => return Err(ManifestError::Newer(newer)),
             _ => return Err(refused("the manifest has no format")),
-        }
-        let content = document.encode();
-        if hash != sha256(content.as_bytes()) {
-            return Err(refused("the manifest's hash does not match"));
         }
         let key = document.field("signer").and_then(bytes_of);
         if key.as_deref() != Some(signer.public()) {

@@ -209,7 +209,6 @@ fn publish(disk: &SimDisk, journal: &Journal, group: u64, (index, term): (u64, u
     disk.open(&path).unwrap().sync_data().unwrap();
 }
 
-// req: LOG-12
 #[test]
 fn our_log_and_raft_engine_remember_the_same() {
     for seed in 1..=8 {

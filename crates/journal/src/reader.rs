@@ -132,11 +132,11 @@ impl<'a> SegmentReader<'a> {
         let about = &self.bytes[at..at + RECORD_HEAD_BYTES];
         let mut sealed = self.bytes[at + RECORD_HEAD_BYTES..at + head.record_bytes()].to_vec();
         let (keys, header) = (self.keys, &self.header);
-        let opener = self
+        let cipher = self
             .sealers
             .entry(head.key_domain)
             .or_insert_with(|| keys.segment(&header.salt, header.sequence, head.key_domain));
-        if !opener.open(head.counter, about, &mut sealed) {
+        if !cipher.open(head.counter, about, &mut sealed) {
             return None;
         }
         sealed.truncate(head.length as usize);

@@ -283,6 +283,10 @@ impl Writer {
     }
 
     fn seal_segment(&mut self) -> Result<(), JournalError> {
+        // A trailer proves that all before it was durable, so it must not reach the disk first.
+        if self.unsynced_bytes > 0 {
+            self.sync()?;
+        }
         let Some(mut segment) = self.segment.take() else { return Ok(()) };
         let sealed = segment.finish(self.written_lsn)?;
         self.note_synced();

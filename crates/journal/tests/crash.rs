@@ -10,6 +10,8 @@ use quantumqtt_journal::Crash;
 #[test]
 fn a_crash_at_every_change_of_the_disk_loses_nothing_acknowledged() {
     for how in [Crash::Process, Crash::Clean, Crash::Prefix, Crash::Subset, Crash::Torn] {
+        // The kinder crashes are parts of the crueller ones, which visit every change.
+        let stride = if matches!(how, Crash::Subset | Crash::Torn) { 1 } else { 5 };
         let mut operation = 1;
         loop {
             let mut world = World::new(11, 2);
@@ -24,7 +26,7 @@ fn a_crash_at_every_change_of_the_disk_loses_nothing_acknowledged() {
                 assert!(operation > 100, "the walk is long enough to be worth it");
                 break;
             }
-            operation += 1;
+            operation += stride;
         }
     }
 }
@@ -44,13 +46,18 @@ fn lives_of_any_length_end_in_crashes_of_any_kind() {
     }
 }
 
-// req: LOG-12
 #[test]
 #[should_panic(expected = "acknowledged")]
 fn a_disk_that_only_says_it_synced_is_found_out() {
     let mut world = World::new(1, 2);
+    world.checkpoint_every = 0;
+    let mut life = world.open().unwrap();
     world.disk.set_lying(true);
-    world.live(100);
+    for _ in 0..20 {
+        world.step(&mut life).unwrap();
+    }
+    world.settle(&mut life).unwrap();
+    drop(life);
     world.disk.crash(Crash::Clean);
-    world.live(0);
+    let _ = world.open();
 }

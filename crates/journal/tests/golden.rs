@@ -2,6 +2,7 @@
 //!
 //! Trailing zeros are not stored. `cargo test -p quantumqtt-journal --test golden -- --ignored`
 //! renders the files of the current format anew; do that only with a new format number.
+#![allow(clippy::case_sensitive_file_extension_comparisons, reason = "the names are ours")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 #![allow(clippy::disallowed_methods, reason = "golden files are files")]
 

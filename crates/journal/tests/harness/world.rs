@@ -55,6 +55,7 @@ pub struct World {
     /// One in so many steps writes a checkpoint; 0 never.
     pub checkpoint_every: u64,
     next: u64,
+    seed: u64,
 }
 
 /// Why a life ended before its time.
@@ -117,6 +118,7 @@ impl World {
             payload_max: 3000,
             checkpoint_every: 12,
             next: 0,
+            seed,
         }
     }
 
@@ -279,7 +281,7 @@ impl World {
         match self.try_live(steps) {
             Ok(()) => true,
             Err(end) => {
-                assert!(self.disk.is_off(), "{end:?}");
+                assert!(self.disk.is_off(), "seed {}: {end:?}", self.seed);
                 false
             }
         }
