@@ -82,6 +82,7 @@ impl Node {
             events: EventQueue::new(limits.event_queue_count_max).map_err(StartError::Bell)?,
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
             stored_subscriptions: AtomicU64::new(0),
+            next_offset: AtomicU64::new(0),
         });
         let spec = ReactorSpec {
             shards: config.shards,

@@ -54,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) cells: Vec<ShardCells>,
     /// Subscriptions the machine routes to; with none, a committed publish reaches nobody there.
     pub(crate) stored_subscriptions: AtomicU64,
+    /// The offset of the next record, as of the last commit.
+    pub(crate) next_offset: AtomicU64,
 }
 
 /// What shards tell each other.
@@ -175,6 +177,10 @@ impl ShardService {
         router: Router,
         partition: Option<Partition>,
     ) -> Self {
+        if let Some(partition) = &partition {
+            let next_offset = partition.machine().statistics().next_offset;
+            shared.next_offset.store(next_offset, Ordering::Release);
+        }
         Self {
             shard,
             shared,
@@ -322,8 +328,9 @@ impl ShardService {
             let commands = must_apply(partition.commit(&mut builder, now_ms, &mut effects));
             self.cells().count_entry(commands);
             // Before SUBACK: who has read it finds the machine asked about every publish.
-            let subscriptions = partition.machine().statistics().subscriptions;
-            self.shared.stored_subscriptions.store(subscriptions, Ordering::Release);
+            let stored = partition.machine().statistics();
+            self.shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
+            self.shared.next_offset.store(stored.next_offset, Ordering::Release);
             self.dispatch(turn, connections, &mut effects);
         }
         let stored = partition.machine().statistics();
