@@ -8,9 +8,9 @@
 //! waiting, and ten thousand messages cost no more memory than a page.
 //!
 //! The owner writes the page itself, in the turn in which it reads it: a message that replaces one
-//! of them is committed and delivered before that or after it, so nobody sees the new one first. What is
-//! committed after the subscription comes live and only live. A subscription that is taken back or
-//! renewed leaves the row.
+//! of them is committed and delivered before that or after it, so nobody sees the new one first.
+//! What is committed after the subscription comes live and only live. A subscription that is taken
+//! back or renewed leaves the row.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
