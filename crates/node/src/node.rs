@@ -101,6 +101,7 @@ impl Node {
             pressure: Pressure::new(limits.log_pending_bytes_max),
             log,
             stored_subscriptions: AtomicU64::new(0),
+            next_offset: AtomicU64::new(0),
         });
         let spec = ReactorSpec {
             shards: config.shards,

@@ -8,11 +8,13 @@
 //! waiting, and ten thousand messages cost no more memory than a page.
 //!
 //! The owner writes the page itself, in the turn in which it reads it: a message that replaces one
-//! of them is committed and delivered before that or after it, so nobody sees the new one first. A
-//! subscription that is taken back or renewed leaves the row.
+//! of them is committed and delivered before that or after it, so nobody sees the new one first.
+//! What is committed after the subscription comes live and only live. A subscription that is taken
+//! back or renewed leaves the row.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use quantumqtt_machine::{Message, SubscriptionOptions};
 use quantumqtt_reactor::{ConnectionId, Turn};
@@ -35,13 +37,15 @@ pub(crate) struct RetainedWanted {
     pub(crate) qos: QoS,
     pub(crate) subscription_id: Option<u32>,
     pub(crate) number: u64,
+    /// What is committed from here on comes live, and not once more from the store.
+    pub(crate) before_offset: u64,
     /// The last topic that was looked at; none at the beginning.
     pub(crate) after: Option<Box<str>>,
 }
 
 impl RetainedWanted {
     pub(crate) fn new(filter: Box<str>, qos: QoS, subscription_id: Option<u32>) -> Self {
-        Self { filter, qos, subscription_id, number: 0, after: None }
+        Self { filter, qos, subscription_id, number: 0, before_offset: u64::MAX, after: None }
     }
 }
 
@@ -87,9 +91,12 @@ impl ShardService {
         if wanted.is_empty() {
             return;
         }
+        // Read after the subscription stands in the index, so nothing falls between the two.
+        let before_offset = self.shared.next_offset.load(Ordering::Acquire);
         let replay = connection.rare().replay.get_or_insert_default();
         for mut wanted in wanted {
             wanted.number = replay.next_number;
+            wanted.before_offset = before_offset;
             replay.next_number += 1;
             replay.row.push_back(wanted);
         }
@@ -138,8 +145,10 @@ impl ShardService {
             let from = wanted.after.as_deref();
             after = partition.machine().visit_retained(&filter, from, |message| {
                 visits += 1;
-                if let Some(message) = message.filter(|message| !message.is_expired(turn.now_ms()))
-                {
+                let is_wanted = |message: &&Arc<Message>| {
+                    message.offset < wanted.before_offset && !message.is_expired(turn.now_ms())
+                };
+                if let Some(message) = message.filter(is_wanted) {
                     bytes += message.payload.len();
                     found.push(Arc::clone(message));
                 }

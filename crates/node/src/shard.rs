@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) log: Option<Arc<LogView>>,
     /// Subscriptions the machine routes to; with none, a committed publish reaches nobody there.
     pub(crate) stored_subscriptions: AtomicU64,
+    /// The offset of the next record, as of the last commit.
+    pub(crate) next_offset: AtomicU64,
 }
 
 /// What shards tell each other.
@@ -192,6 +194,10 @@ impl ShardService {
         router: Router,
         partition: Option<Partition>,
     ) -> Self {
+        if let Some(partition) = &partition {
+            let next_offset = partition.machine().statistics().next_offset;
+            shared.next_offset.store(next_offset, Ordering::Release);
+        }
         Self {
             shard,
             shared,
@@ -356,8 +362,9 @@ impl ShardService {
             self.shared.pressure.settle(applied.bytes);
             self.cells().count_entry(applied.commands);
             // Before SUBACK: who has read it finds the machine asked about every publish.
-            let subscriptions = partition.machine().statistics().subscriptions;
-            self.shared.stored_subscriptions.store(subscriptions, Ordering::Release);
+            let stored = partition.machine().statistics();
+            self.shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
+            self.shared.next_offset.store(stored.next_offset, Ordering::Release);
             self.dispatch(turn, connections, &mut effects);
         }
         if self.shared.pressure.take_release() {
