@@ -75,7 +75,8 @@ fn from_log(error: &LogError, said: String) -> PyErr {
             | JournalError::NewerFormat { .. }
             | JournalError::Key(_),
         ) => ConfigError::new_err((said, hint)),
-        LogError::Journal(
+        LogError::Full
+        | LogError::Journal(
             JournalError::Disk { .. } | JournalError::Group { .. } | JournalError::Stopped,
         ) => StorageError::new_err((said, hint)),
         LogError::Journal(JournalError::Damaged(_) | JournalError::Checkpoint { .. })

@@ -75,6 +75,11 @@ impl Log {
         }
     }
 
+    /// Whether `advance` has something to do without waiting for anybody.
+    pub(crate) fn has_more(&self) -> bool {
+        self.as_durable().is_some_and(|log| log.group.has_work())
+    }
+
     /// What `next_committed` gave last has been applied.
     pub(crate) fn applied(&mut self) {
         if let Self::Journal(log) = self {

@@ -128,8 +128,9 @@ impl Node {
         for client_id in partition.machine().client_ids() {
             shared.registry.set_stored(client_id, true);
         }
-        let stored = partition.machine().statistics().subscriptions;
-        shared.stored_subscriptions.store(stored, Ordering::Release);
+        let stored = partition.machine().statistics();
+        shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
+        shared.next_offset.store(stored.next_offset, Ordering::Release);
         let mut partition = Some(partition);
         let make = |shard| {
             let partition = partition.take_if(|_| shard == PARTITION_OWNER);

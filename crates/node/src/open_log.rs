@@ -66,6 +66,9 @@ pub enum LogError {
     /// The checkpoint's bytes are whole, but they are no state.
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// There is no room to begin another file of the log.
+    #[error("the disk has no room for the log")]
+    Full,
     /// The log holds what this build cannot apply.
     #[error("{0}")]
     Replay(String),
@@ -81,6 +84,7 @@ impl LogError {
             }
             Self::Key(_) => "the key file must be a plain file of this user with mode 0600",
             Self::Journal(error) => error.hint(),
+            Self::Full => "make room on the disk of the data directory, then start again",
             Self::Quarantined(_) => {
                 "nothing was overwritten: copy the directory away, then restore a backup"
             }
@@ -245,6 +249,9 @@ fn settle(partition: &mut Partition, bell: &Bell) -> Result<(), LogError> {
         }
         if partition.is_settled() {
             return Ok(());
+        }
+        if partition.log_is_full() {
+            return Err(LogError::Full);
         }
         bell.wait();
     }

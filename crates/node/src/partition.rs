@@ -103,6 +103,11 @@ impl Partition {
         self.log.durable().is_none_or(|log| log.is_settled())
     }
 
+    /// Whether the disk has no room for what waits.
+    pub(crate) fn log_is_full(&self) -> bool {
+        self.log.as_durable().is_some_and(|log| log.view().is_full())
+    }
+
     /// When time must pass in the machine; None while that is already under way.
     fn next_tick_ms(&self) -> Option<u64> {
         if self.tick_is_proposed { None } else { self.machine.next_deadline_ms() }
@@ -126,7 +131,13 @@ impl Partition {
         &mut self,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Applied>, PartitionError> {
-        let Some(entry) = self.log.next_committed() else {
+        let mut next = self.log.next_committed();
+        if next.is_none() && self.log.has_more() {
+            // The group hands out a long log in pieces, the next when the last is applied.
+            self.log.advance()?;
+            next = self.log.next_committed();
+        }
+        let Some(entry) = next else {
             return Ok(None);
         };
         let bytes = entry.len();

@@ -9,7 +9,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quantumqtt_machine::{Command, ConnectionLost, Effect, EntryBuilder};
+use quantumqtt_machine::{
+    Command, ConnectionLost, Effect, EntryBuilder, Statistics as MachineStatistics,
+};
 use quantumqtt_reactor::{
     Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Service, Then, Turn,
     TurnedAway,
@@ -362,9 +364,7 @@ impl ShardService {
             self.shared.pressure.settle(applied.bytes);
             self.cells().count_entry(applied.commands);
             // Before SUBACK: who has read it finds the machine asked about every publish.
-            let stored = partition.machine().statistics();
-            self.shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
-            self.shared.next_offset.store(stored.next_offset, Ordering::Release);
+            self.publish_totals(&partition.machine().statistics());
             self.dispatch(turn, connections, &mut effects);
         }
         if self.shared.pressure.take_release() {
@@ -375,9 +375,14 @@ impl ShardService {
         partition.on_turn_end(now_ms);
         let stored = partition.machine().statistics();
         self.cells().set_stored(&stored);
-        self.shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
+        self.publish_totals(&stored);
         self.effects = effects;
         self.partition = Some(partition);
+    }
+
+    fn publish_totals(&self, stored: &MachineStatistics) {
+        self.shared.stored_subscriptions.store(stored.subscriptions, Ordering::Release);
+        self.shared.next_offset.store(stored.next_offset, Ordering::Release);
     }
 }
 

@@ -247,7 +247,7 @@ class Settings(BaseModel):
         default="any",
         description="Which client ids a user may take: `any`, or only their own `user_name`.",
     )
-    receive_maximum_exceeded: Annotated[ReceiveMaximumExceeded, BeforeValidator(_lower_case)] = (
+    receive_maximum_exceeded: Annotated[ReceiveMaximumExceeded, BeforeValidator(lower_case)] = (
         Field(
             default="disconnect",
             description="What follows when an MQTT 5 client sends more publishes at once than "

@@ -22,7 +22,6 @@ def test_a_log_needs_a_directory(level: str) -> None:
     assert "--data DIR" in remedy
 
 
-@pytest.mark.requirement("X-100")
 def test_a_place_on_disk_makes_acknowledgements_durable() -> None:
     assert settings_from([]).durability == "memory"
     assert settings_from([FlagLayer({"data": "d"})]).durability == "strict"
