@@ -2,11 +2,11 @@
 //!
 //! Publishers can be faster than a disk. Above the bound a publisher whose message was just
 //! proposed is not read until half of what waits has been committed; what was proposed already is
-//! kept. The partition's owner is the only one who counts, so the sum cannot run away; any shard may
-//! look, and says so before it holds somebody.
+//! kept. The partition's owner is the only one who counts, so the sum cannot run away; any shard
+//! may look, and says so before it holds somebody.
 //!
-//! A full disk is the same thing without an end in sight: whoever can be told is refused, the others
-//! are held, and nobody else is slowed.
+//! A full disk is the same thing without an end in sight: whoever can be told is refused, the
+//! others are held, and nobody else is slowed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

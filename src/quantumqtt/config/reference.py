@@ -39,7 +39,8 @@ connections_max = 10000
 
 _STORAGE: Final = """\
 The log on disk; without meaning under durability `memory`. A packet must fit into an entry of the
-log: `packet_bytes_max` ≤ 16 MiB + 128 KiB, and `segment_bytes` ≥ 4 × (`packet_bytes_max` + 256 KiB).
+log: `packet_bytes_max` ≤ 16 MiB + 128 KiB, and `segment_bytes` is at least four times
+(`packet_bytes_max` + 256 KiB).
 """
 
 _LIMITS: Final = """\
