@@ -2,8 +2,8 @@
 //!
 //! The owner of the partition begins one when the log has grown enough, or has grown at all for
 //! long enough. From then on a thread of its own asks for one chunk after another by mail, seals
-//! it, writes it and syncs it; the owner does no more per turn than write one chunk into memory. When
-//! the last is on disk the manifest is published, and only then the log is cut behind it.
+//! it, writes it and syncs it; the owner does no more per turn than write one chunk into memory.
+//! When the last is on disk the manifest is published, and only then the log is cut behind it.
 //!
 //! A checkpoint that fails costs nothing but its own work: the log is still whole. It is tried
 //! again after a while, and exporters are told why it failed.
