@@ -134,6 +134,8 @@ fn config() -> NodeConfig {
         rules: None,
         disconnect_denied: true,
         client_id_is_user: false,
+        auth_methods: Vec::new(),
+        tolerates_excess: false,
         log: None,
     }
 }

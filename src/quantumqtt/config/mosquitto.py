@@ -161,6 +161,9 @@ class _Reader:
         if self.is_persistent and self.location is not None:
             self.values["data"] = self.location.value
             self.places["data",] = self.location.place
+        if not self.is_persistent:
+            # Mosquitto's own default; a flag or a variable may still ask for more.
+            self.values.setdefault("durability", "memory")
         self.values["limits"] = self.limits
         if self.problems:
             raise to_error(self.problems)

@@ -140,6 +140,7 @@ def test_production_takes_what_nobody_can_listen_to() -> None:
     tls = {"certificate": "c", "key": "k"}
     good = settings(
         profile="production",
+        data="d",
         tls=tls,
         listen=["tls://0.0.0.0:1", "wss://0.0.0.0:2", "unix:///run/mqtt.sock"],
     )
@@ -150,9 +151,11 @@ def test_production_takes_what_nobody_can_listen_to() -> None:
         ({"url": "tls://h:1", **tls, "allow_anonymous": True}, "lets nobody in"),
     ):
         with pytest.raises(ConfigError, match=complaint):
-            settings(profile="production", listener=[listener])
+            settings(profile="production", data="d", listener=[listener])
     with pytest.raises(ConfigError, match=r"tls\.min_version|tls_min_version"):
-        settings(profile="production", tls={**tls, "min_version": "1.2"}, listen=["tls://h:1"])
+        settings(
+            profile="production", data="d", tls={**tls, "min_version": "1.2"}, listen=["tls://h:1"]
+        )
 
 
 def test_places_listed_twice_are_told() -> None:

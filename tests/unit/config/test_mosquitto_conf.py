@@ -62,6 +62,20 @@ def test_defaults_are_those_of_mosquitto(tmp_path: Path) -> None:
     assert listening.limits.receive_maximum == 20
 
 
+def test_persistence_decides_whether_there_is_a_log(tmp_path: Path) -> None:
+    default = Path("data")
+    for text, durability, data in (
+        ("\n", "memory", None),
+        ("persistence false\n", "memory", None),
+        ("persistence true\n", "strict", default),
+        ("persistence true\npersistence_location /var/lib/m/\n", "strict", Path("/var/lib/m")),
+    ):
+        found = load_settings(
+            mosquitto_conf=conf(tmp_path, text), read_environment=False, data_default=default
+        )
+        assert (found.durability, found.data) == (durability, data), text
+
+
 def test_flags_are_stronger_than_the_file(tmp_path: Path) -> None:
     found = load_settings(
         mosquitto_conf=conf(tmp_path, "port 1900\n"),
