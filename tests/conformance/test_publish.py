@@ -291,6 +291,7 @@ def test_a_packet_may_come_byte_by_byte(broker: Broker, version: Version) -> Non
     peer.expect_ack(Kind.PUBACK, 1)
 
 
+@pytest.mark.largest_packets
 @pytest.mark.requirement("WIRE-08")
 @each_version
 def test_a_payload_of_16_mib_goes_through(broker: Broker, version: Version) -> None:

@@ -28,13 +28,14 @@ def port_of(url: str) -> int:
 
 @pytest.mark.requirement("NET-01")
 @pytest.mark.hardening("stale-certificate")
-def test_a_day_with_certificates(own_authority: Authority) -> None:
+def test_a_day_with_certificates(own_authority: Authority, tmp_path: Path) -> None:
     authority = own_authority
     server, client = authority.server(), authority.client("ada")
     flags = (
         *("--listen", f"tls://{LOOPBACK}:0", "--listen", f"wss://{LOOPBACK}:0/mqtt"),
         *("--cert", str(server.certificate), "--key", str(server.key)),
         *("--cafile", str(authority.file), "--require-certificate", "--profile", "production"),
+        *("--data", str(tmp_path / "data")),
     )
     announced = ("configuration not reloaded",)
     with NodeProcess(*flags, announced_errors=announced) as process:
