@@ -42,7 +42,7 @@ def expect_nothing(peer: MqttPeer) -> None:
 @pytest.mark.parametrize(
     ("version", "refused"), [(Version.V311, 0x80), (Version.V5, NOT_AUTHORIZED)]
 )
-@pytest.mark.requirement("SEC-20", "X-24")
+@pytest.mark.requirement("SEC-20")
 @pytest.mark.parametrize("clean", [True, False], ids=["transient", "stored"])
 def test_every_filter_of_a_subscribe_is_checked(
     broker: LiveBroker, version: Version, refused: int, *, clean: bool
@@ -60,7 +60,7 @@ def stored(version: Version, clean: bool) -> packets.Properties:
     return KEPT if version == Version.V5 and not clean else packets.NO_PROPERTIES
 
 
-@pytest.mark.requirement("SEC-20", "X-24")
+@pytest.mark.requirement("SEC-20")
 @pytest.mark.parametrize("qos", [1, 2])
 def test_v5_publisher_is_told_and_then_ended(broker: LiveBroker, qos: int) -> None:
     bob = broker.client("b", "bob")
@@ -73,7 +73,7 @@ def test_v5_publisher_is_told_and_then_ended(broker: LiveBroker, qos: int) -> No
     broker.wait_event("access_denied", reason="publish", topic="secret/x", user_name="bob")
 
 
-@pytest.mark.requirement("SEC-20", "X-24")
+@pytest.mark.requirement("SEC-20")
 def test_v5_publisher_is_only_told_where_the_operator_wants_so(
     files: Files, start: StartBroker
 ) -> None:
@@ -89,7 +89,7 @@ def test_v5_publisher_is_only_told_where_the_operator_wants_so(
     peer.expect_end(NOT_AUTHORIZED)
 
 
-@pytest.mark.requirement("SEC-20", "X-24")
+@pytest.mark.requirement("SEC-20")
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("version", [Version.V31, Version.V311])
 def test_older_publisher_is_ended_whatever_the_policy(

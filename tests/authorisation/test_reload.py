@@ -20,7 +20,7 @@ NARROW = "topic readwrite open/#\n"
 # What a reload may take; asserted with a margin because the machine is shared.
 EFFECTIVE_S = 1.0
 
-pytestmark = pytest.mark.requirement("SEC-21", "X-88")
+pytestmark = pytest.mark.requirement("SEC-21")
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["transient", "stored"])

@@ -57,7 +57,7 @@ def rules(draw: st.DrawFn) -> Rule:
 rule_sets = st.lists(rules(), max_size=25).map(lambda found: RuleSet(tuple(found)))
 
 
-@pytest.mark.requirement("SEC-18", "SEC-19", "X-92")
+@pytest.mark.requirement("SEC-18", "SEC-19")
 @settings(max_examples=200)
 @given(rule_sets, st.lists(st.tuples(whos, topics), min_size=1, max_size=20))
 def test_table_decides_topics_as_the_naive_evaluator_does(

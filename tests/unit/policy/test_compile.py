@@ -27,7 +27,7 @@ def rules_for(count: int) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.requirement("SEC-19", "X-92")
+@pytest.mark.requirement("SEC-19")
 def test_cost_of_a_look_up_does_not_grow_with_the_rules() -> None:
     questions = [
         ("u1", "c", "site/1/a/temperature"),
