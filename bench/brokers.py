@@ -1,8 +1,8 @@
 """Brokers under test: how each is started, so that the comparison is fair, and ended again.
 
-Every broker keeps its state in memory, answers only on loopback, logs nothing per message, sends
-small packets at once (TCP_NODELAY) and drops nothing because of a default that is smaller than the
-window of a scenario. A broker that is not installed is left out by name.
+Every broker but `quantumqtt-strict` keeps its state in memory. They answer only on loopback, log
+nothing per message, send small packets at once (TCP_NODELAY) and drop nothing because of a default
+that is smaller than the window of a scenario. A broker that is not installed is left out by name.
 """
 
 import importlib.util
@@ -72,14 +72,23 @@ class Ours(Broker):
         """Name version and native build."""
         return _first_line(*PROGRAM, "version", "--json")
 
+    durability = "memory"
+
     def command(self, port: int, folder: Path, shards: int) -> Sequence[str]:
-        """Memory durability, said aloud; no admin endpoint, which no peer has either."""
+        """Durability said aloud; no admin endpoint, which no peer has either."""
         return (
             *PROGRAM,
             *("serve", "--listen", f"tcp://{LOOPBACK}:{port}", "--admin", "off"),
-            *("--durability", "memory", "--shards", str(shards), "--data", str(folder)),
+            *("--durability", self.durability, "--shards", str(shards), "--data", str(folder)),
             *("--log-level", "warning"),
         )
+
+
+class OursStrict(Ours):
+    """The same with its log, every acknowledgement synced; no peer here does that."""
+
+    name = "quantumqtt-strict"
+    durability = "strict"
 
 
 class Mosquitto(Broker):
@@ -201,7 +210,7 @@ class Amqtt(Broker):
         return (sys.executable, "-m", "amqtt.scripts.broker_script", "-c", str(file))
 
 
-ALL: Final[tuple[Broker, ...]] = (Ours(), Mosquitto(), FlashMq(), Nats(), Amqtt())
+ALL: Final[tuple[Broker, ...]] = (Ours(), OursStrict(), Mosquitto(), FlashMq(), Nats(), Amqtt())
 
 
 def by_name(name: str) -> Broker:
