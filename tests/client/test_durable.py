@@ -182,11 +182,11 @@ async def test_nothing_counts_as_accepted_before_the_disk_has_it(
 
 
 @pytest.mark.night
+@pytest.mark.needs_program("strace")
 def test_the_kernel_sees_the_sync_before_the_word(our_port: int, tmp_path: Path) -> None:
     """The same from outside: `strace` sees write, sync, and only then `accepted`."""
     tracer = shutil.which("strace")
-    if tracer is None:
-        pytest.skip("strace is not installed")
+    assert tracer is not None
     trace = tmp_path / "trace"
     ran = subprocess.run(
         [
