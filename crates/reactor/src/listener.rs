@@ -232,3 +232,27 @@ pub(crate) fn accept_some(listener: &Listener, mut place: impl FnMut(Stream, Pee
     }
     AcceptRound::More
 }
+
+#[cfg(test)]
+#[cfg(not(feature = "loom"))]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    // req: DP-28
+    #[test]
+    fn a_newcomer_inherits_its_options_and_brings_its_address() {
+        let (listener, bound, _) = listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let ours = TcpStream::connect(bound.address().unwrap()).unwrap();
+        let accepted = loop {
+            match listener.accept() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                accepted => break accepted.unwrap(),
+            }
+        };
+        let (Stream::Tcp(stream), peer) = accepted else { panic!("it is TCP") };
+        assert!(stream.nodelay().unwrap(), "without a call for it");
+        assert_eq!(peer, Peer::Address(ours.local_addr().unwrap()));
+    }
+}
