@@ -50,6 +50,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bench::LoadReport>()?;
     module.add_function(wrap_pyfunction!(bench::run_load, module)?)?;
     module.add_class::<crank::Machine>()?;
+    module.add_class::<crank::SimulatedDisk>()?;
+    module.add_class::<crank::SimulatedNode>()?;
+    module.add_function(wrap_pyfunction!(crank::open_simulated_node, module)?)?;
     module.add_function(wrap_pyfunction!(crank::encode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::decode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::restore_machine, module)?)?;

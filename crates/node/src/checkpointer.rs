@@ -21,7 +21,7 @@ use crate::log::DurableLog;
 use crate::open_log::Bell;
 
 /// The version of what the machine writes into chunks; the chunks say their own format, too.
-const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// When checkpoints are due.
 #[derive(Debug, Clone, Copy)]

@@ -22,6 +22,7 @@ mod checkpointer;
 mod config;
 mod connect;
 mod connection;
+mod crank;
 mod deliver;
 mod effects;
 mod events;
@@ -51,6 +52,7 @@ mod will;
 
 pub use authentication::Answer;
 pub use config::{ConfigError, ListenerConfig, LogConfig, NodeConfig, NodeLimits};
+pub use crank::{Crank, CrankSpec, CrankStatus, Stopped, Turned};
 pub use events::{Event, EventKind};
 pub use node::{Node, StartError};
 pub use open_log::LogError;

@@ -10,10 +10,12 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use quantumqtt_journal::{
-    Checkpoint, Damage, Durability, FileDisk, Group, GroupOptions, GroupSpec, Journal,
-    JournalError, JournalOptions, KeyError, LocalKeyFile, Members, RecoveredGroup, WakeToken,
+    Checkpoint, Damage, Disk, Drive, Durability, FileDisk, Group, GroupOptions, GroupSpec, Journal,
+    JournalError, JournalOptions, KeyError, KeyProvider, LocalKeyFile, Members, RecoveredGroup,
+    WakeToken,
 };
 use quantumqtt_machine::{
     Command, ConnectionLost, Effect, EntryBuilder, EntryHeader, Limits, Machine, RestoreError,
@@ -157,6 +159,9 @@ pub(crate) struct Beginning {
     pub(crate) now_ms: u64,
 }
 
+/// Told of every entry that the log held: its index, itself and what it came to.
+pub(crate) type Witness<'a> = dyn FnMut(u64, Bytes, &mut Vec<Effect>) + 'a;
+
 /// See the head of this file.
 pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, LogError> {
     let unusable = |source| LogError::Directory { path: config.directory.clone(), source };
@@ -168,12 +173,29 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
         let delay_ms = delay.as_millis().try_into().unwrap_or(u64::MAX);
         options.durability = Durability::Group { delay_ms, bytes: GROUP_SYNC_BYTES };
     }
+    let cadence = Cadence {
+        interval_ms: config.checkpoint_interval.as_millis() as u64,
+        log_bytes: config.checkpoint_log_bytes,
+    };
+    let nobody: &mut Witness<'_> = &mut |_, _, _| {};
+    open_on(Arc::new(disk), options, &keys, cadence, beginning, nobody)
+}
+
+/// Opens a log on any disk: the hand crank brings one of its own, and a witness.
+pub(crate) fn open_on(
+    disk: Arc<dyn Disk>,
+    options: JournalOptions,
+    keys: &dyn KeyProvider,
+    cadence: Cadence,
+    beginning: &Beginning,
+    witness: &mut Witness<'_>,
+) -> Result<Opened, LogError> {
     let bell = Arc::new(Bell::default());
     let wake = {
         let bell = Arc::clone(&bell);
         Arc::new(move |token| bell.ring(token))
     };
-    let (journal, groups) = Journal::open(Arc::new(disk), options, &keys, wake)?;
+    let (journal, groups) = Journal::open(disk, options, keys, wake)?;
     let recovered = match groups.into_iter().find(|group| group.id() == GROUP) {
         Some(recovered) => recovered,
         None => make_group(&journal, beginning)?,
@@ -183,10 +205,6 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     }
     let journal = Arc::new(journal);
     let view = Arc::new(LogView::new(Arc::clone(&journal)));
-    let cadence = Cadence {
-        interval_ms: config.checkpoint_interval.as_millis() as u64,
-        log_bytes: config.checkpoint_log_bytes,
-    };
     let mut checkpointer =
         Checkpointer::new(cadence, Arc::clone(&bell), beginning.owner, beginning.now_ms);
     let machine = match recovered.checkpoint() {
@@ -198,12 +216,17 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
         }
     };
     let group = Group::start(recovered, GroupOptions::new(usize::from(beginning.owner)));
-    let log = DurableLog::new(journal, group, Arc::clone(&view));
+    let log = DurableLog::new(Arc::clone(&journal), group, Arc::clone(&view));
     let log = Log::Journal(Box::new(log));
     let mut partition = Partition::new(machine, beginning.header, log);
-    settle(&mut partition, &bell)?;
+    let wait = || match journal.options().drive {
+        Drive::Threads => bell.wait(),
+        // What fails is told by the next `advance`.
+        Drive::Pump => drop(journal.pump()),
+    };
+    settle(&mut partition, &wait, witness)?;
     begin_life(&mut partition, beginning);
-    settle(&mut partition, &bell)?;
+    settle(&mut partition, &wait, witness)?;
     Ok(Opened { partition, view, bell, checkpointer })
 }
 
@@ -240,11 +263,16 @@ fn make_group(journal: &Journal, beginning: &Beginning) -> Result<RecoveredGroup
 }
 
 /// Apply all there is, waiting for the disk; what it comes to concerns nobody any more.
-fn settle(partition: &mut Partition, bell: &Bell) -> Result<(), LogError> {
+fn settle(
+    partition: &mut Partition,
+    wait: &dyn Fn(),
+    witness: &mut Witness<'_>,
+) -> Result<(), LogError> {
     let mut effects: Vec<Effect> = Vec::new();
     loop {
         partition.advance()?;
-        while partition.apply_next(&mut effects)?.is_some() {
+        while let Some(applied) = partition.apply_next(&mut effects)? {
+            witness(partition.applied_index(), applied.entry, &mut effects);
             effects.clear();
         }
         if partition.is_settled() {
@@ -253,7 +281,7 @@ fn settle(partition: &mut Partition, bell: &Bell) -> Result<(), LogError> {
         if partition.log_is_full() {
             return Err(LogError::Full);
         }
-        bell.wait();
+        wait();
     }
 }
 

@@ -12,7 +12,7 @@ use quantumqtt_machine::{
 };
 
 use crate::checkpointer::{Checkpointer, Wanted};
-use crate::log::{Log, LogFailure};
+use crate::log::{DurableLog, Log, LogFailure};
 
 pub(crate) struct Partition {
     machine: Machine,
@@ -38,8 +38,9 @@ pub(crate) enum PartitionError {
 }
 
 /// What one committed entry came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
+    pub(crate) entry: Bytes,
     pub(crate) commands: u64,
     /// Bytes that wait for the log no longer.
     pub(crate) bytes: usize,
@@ -53,6 +54,11 @@ impl Partition {
 
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// Both halves, for the hand crank: it makes checkpoints in steps of its own.
+    pub(crate) fn parts(&mut self) -> (&mut Machine, &mut Log) {
+        (&mut self.machine, &mut self.log)
     }
 
     /// From now on checkpoints are made.
@@ -103,6 +109,11 @@ impl Partition {
         self.log.durable().is_none_or(|log| log.is_settled())
     }
 
+    /// The index of the entry that was applied last; 0 without a log.
+    pub(crate) fn applied_index(&self) -> u64 {
+        self.log.as_durable().map_or(0, DurableLog::applied_index)
+    }
+
     /// Whether the disk has no room for what waits.
     pub(crate) fn log_is_full(&self) -> bool {
         self.log.as_durable().is_some_and(|log| log.view().is_full())
@@ -141,9 +152,9 @@ impl Partition {
             return Ok(None);
         };
         let bytes = entry.len();
-        let commands = self.apply(entry, effects)?;
+        let commands = self.apply(entry.clone(), effects)?;
         self.log.applied();
-        Ok(Some(Applied { commands, bytes }))
+        Ok(Some(Applied { entry, commands, bytes }))
     }
 
     fn apply(&mut self, entry: Bytes, effects: &mut Vec<Effect>) -> Result<u64, PartitionError> {
