@@ -22,7 +22,8 @@ from rich.progress import (
 )
 
 from quantumqtt.simulation.bugs import Bug
-from quantumqtt.simulation.seeds import replay_line, run_seed
+from quantumqtt.simulation.faults import KINDS, FaultKind
+from quantumqtt.simulation.seeds import Run, run_seed, shrink
 from quantumqtt.simulation.world import STEPS, Outcome
 
 BATCH_SEEDS: Final = 10
@@ -31,29 +32,47 @@ BATCH_SEEDS: Final = 10
 def main() -> int:
     """Run what was asked for; the exit status tells whether everything held."""
     arguments = _arguments()
-    console = Console(stderr=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
     if arguments.bugs:
-        for bug in Bug:
-            console.print(f"{bug.value.name:<26}{bug.value.sentence}", highlight=False)
+        for known in Bug:
+            console.print(f"{known.value.name:<26}{known.value.sentence}")
         return 0
     bug = None if arguments.bug is None else Bug.named(arguments.bug)
-    if arguments.seed is not None:
-        outcome = run_seed(arguments.seed, bug=bug, steps=arguments.steps)
-        console.print(_sentence(outcome), highlight=False)
-        return _verdict(console, outcome, bug)
-    return _many(console, arguments.first, arguments.count, arguments.jobs, bug)
+    if arguments.seed is None:
+        return _many(console, arguments.first, arguments.count, arguments.jobs, bug)
+    run = Run(seed=arguments.seed, bug=bug, steps=arguments.steps, without=tuple(arguments.without))
+    outcome = run.outcome(_tell if arguments.story else None)
+    console.print(_sentence(outcome))
+    return _verdict(console, run, outcome)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m quantumqtt.simulation", description=__doc__)
     parser.add_argument("count", nargs="?", type=int, default=100, help="how many seeds to run")
     parser.add_argument("--seed", type=int, help="run this one seed")
+    parser.add_argument("--story", action="store_true", help="print all that happens in it")
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of its safety phase")
+    parser.add_argument(
+        "--without", type=_kinds, default=(), metavar="KIND,…", help="leave out kinds of faults"
+    )
     parser.add_argument("--first", type=int, default=1, help="the first of many seeds")
-    parser.add_argument("--steps", type=int, default=STEPS, help="steps of the safety phase")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--bug", choices=[bug.value.name for bug in Bug], help="switch on a bug")
     parser.add_argument("--bugs", action="store_true", help="list the bugs and end")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     return parser.parse_args()
+
+
+def _kinds(text: str) -> tuple[FaultKind, ...]:
+    wanted = text.split(",")
+    unknown = [word for word in wanted if word not in KINDS]
+    if unknown:
+        known = ", ".join(KINDS)
+        raise argparse.ArgumentTypeError(f"{unknown[0]} is no kind of fault; there are {known}")
+    return tuple(kind for kind in KINDS if kind in wanted)
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
 
 
 def _sentence(outcome: Outcome) -> str:
@@ -65,11 +84,14 @@ def _sentence(outcome: Outcome) -> str:
     )
 
 
-def _verdict(console: Console, outcome: Outcome, bug: Bug | None) -> int:
+def _verdict(console: Console, run: Run, outcome: Outcome) -> int:
     if outcome.broken is None:
         return 0
-    console.print(f"[red]broken[/] {outcome.broken}", highlight=False)
-    console.print(f"again: {replay_line(outcome, bug)}", highlight=False, soft_wrap=True)
+    console.print(f"[red]broken[/] after {outcome.steps} steps: {outcome.broken}")
+    console.print(f"again:  {run.line()}")
+    smaller = shrink(run, outcome)
+    if smaller != run:
+        console.print(f"less:   {smaller.line()}")
     return 1
 
 
@@ -86,8 +108,7 @@ def _batches(first: int, count: int) -> Iterator[list[int]]:
 
 def _many(console: Console, first: int, count: int, jobs: int, bug: Bug | None) -> int:
     name = None if bug is None else bug.value.name
-    failed: list[Outcome] = []
-    entries = restarts = 0
+    outcomes: list[Outcome] = []
     columns = (
         TextColumn("seeds"),
         BarColumn(),
@@ -100,18 +121,18 @@ def _many(console: Console, first: int, count: int, jobs: int, bug: Bug | None) 
         ProcessPoolExecutor(max_workers=jobs) as pool,
     ):
         task = progress.add_task("seeds", total=count)
-        waiting = [pool.submit(_run_batch, batch, name) for batch in _batches(first, count)]
-        for future in waiting:
+        for future in [pool.submit(_run_batch, batch, name) for batch in _batches(first, count)]:
             for outcome in future.result():
                 progress.advance(task)
-                entries += outcome.entries
-                restarts += outcome.restarts
-                if outcome.broken is not None:
-                    failed.append(outcome)
-                    _verdict(console, outcome, bug)
+                outcomes.append(outcome)
+                _verdict(console, Run(seed=outcome.seed, bug=bug), outcome)
+    failed = [outcome for outcome in outcomes if outcome.broken is not None]
     console.print(
-        f"{count} seeds from {first}: {entries} entries, {restarts} restarts, {len(failed)} broken",
-        highlight=False,
+        f"{count} seeds from {first}: {sum(one.entries for one in outcomes)} entries, "
+        f"{sum(one.restarts for one in outcomes)} restarts, "
+        f"{sum(one.checkpoints for one in outcomes)} checkpoints, "
+        f"{sum(one.acknowledged for one in outcomes)} acknowledged, "
+        f"{sum(one.refused for one in outcomes)} refused after bit rot, {len(failed)} broken"
     )
     return 1 if failed else 0
 

@@ -36,7 +36,7 @@ class Bug(Enum):
     SYNC_ERROR_IGNORED = Mistake(
         name="sync-error-ignored",
         sentence="a sync that failed is taken for one that worked",
-        noticed_by=("acknowledged_is_durable", "recovers"),
+        noticed_by=("acknowledged_is_durable", "recovers", "same_state"),
         bend="sync_error_ignored",
     )
     SHORT_WRITE_IGNORED = Mistake(
@@ -48,7 +48,7 @@ class Bug(Enum):
     NAMES_UNSYNCED = Mistake(
         name="names-unsynced",
         sentence="files are synced, the directory that names them is not",
-        noticed_by=("acknowledged_is_durable", "recovers"),
+        noticed_by=("acknowledged_is_durable", "recovers", "liveness"),
         bend="names_unsynced",
     )
     CHECKPOINT_UNSYNCED = Mistake(
@@ -60,7 +60,7 @@ class Bug(Enum):
     CURSOR_AHEAD = Mistake(
         name="cursor-ahead",
         sentence="a checkpoint says one entry more than its state holds, so one is never applied",
-        noticed_by=("same_state",),
+        noticed_by=("same_state", "recovers"),
     )
     CURSOR_BEHIND = Mistake(
         name="cursor-behind",

@@ -50,8 +50,7 @@ class Device:
     is_stored: bool
     expiry_s: int = EXPIRY_NEVER_S
     is_connected: bool = False
-    is_present: bool = False
-    """What the last CONNACK said."""
+    incarnation: int = 0
     sent: dict[int, Outgoing] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
     """Packet ids of QoS 2 messages whose PUBREL has not come."""
@@ -75,10 +74,16 @@ class Device:
         receive_maximum = self.dice.randint(2, 12)
         return packets.Connect(clean_start, self.expiry_s, receive_maximum, will)
 
-    def on_connected(self, *, is_present: bool) -> list[Packet]:
-        """CONNACK: repeat what is unfinished, or begin anew."""
+    def on_connected(self, *, is_present: bool, incarnation: int) -> list[Packet]:
+        """CONNACK: repeat what is unfinished, or begin anew.
+
+        The standard leaves a gap: if the CONNACK of a new session is lost, the next one says that a
+        session is present, and the client takes it for its old one. Nothing a broker does can help
+        it, so the device is told which session it is.
+        """
         self.is_connected = True
-        self.is_present = is_present
+        is_present = is_present and incarnation == self.incarnation
+        self.incarnation = incarnation
         if not is_present:
             self.sent.clear()
             self.taken.clear()
@@ -159,7 +164,7 @@ class Device:
                 return []
             case _:
                 return []
-        if effect.reason < 0x80:
+        if effect.reason < 0x80 and not outgoing.message.is_empty:
             self.acknowledged.setdefault(outgoing.message.number, effect.kind)
         return [packets.Release(effect.packet_id)] if is_exactly_once else []
 
@@ -174,16 +179,16 @@ class Device:
             effect.topic,
             effect.retain,
         )
-        match effect.packet_id, effect.qos:
-            case None, _:
-                return [], received
-            case packet_id, 2 if packet_id in self.taken:
-                return [packets.Acknowledge("pubrec", packet_id)], None
-            case packet_id, 2:
-                self.taken.add(packet_id)
-                answer = packets.Acknowledge("pubrec", packet_id)
-            case packet_id, _:
-                answer = packets.Acknowledge("puback", packet_id)
-        if not effect.retain:
+        packet_id = effect.packet_id
+        if packet_id is None:
+            return [], received
+        answer: list[Packet] = [
+            packets.Acknowledge("pubrec" if effect.qos == 2 else "puback", packet_id)
+        ]
+        if effect.qos == 2:
+            if packet_id in self.taken:
+                return answer, None
+            self.taken.add(packet_id)
+        if not effect.retain and not effect.payload.startswith(b"w"):
             self.delivered[incarnation, effect.offset] += 1
-        return [answer], received
+        return answer, received

@@ -47,12 +47,18 @@ class Front:
     """All connections of one life of the node."""
 
     def __init__(
-        self, dice: random.Random, bug: Bug | None, on_sent: Callable[[Connection, Effect], None]
+        self,
+        dice: random.Random,
+        bug: Bug | None,
+        *,
+        on_sent: Callable[[Connection, Effect], None],
+        on_goodbye: Callable[[Connection], None],
     ) -> None:
         """Begin without connections; `on_sent` sees every packet that leaves."""
         self._dice = dice
         self._bug = bug
         self._on_sent = on_sent
+        self._on_goodbye = on_goodbye
         self._next = 1
         self._own: list[Command] = []
         self._later: list[Command] = []
@@ -129,6 +135,7 @@ class Front:
                 connection.is_asked = True
                 return self._open(connection, packet)
             case packets.Disconnect():
+                self._on_goodbye(connection)
                 self._end(connection, fire_will=False)
                 own, self._own = self._own, []
                 return own

@@ -18,7 +18,7 @@ from quantumqtt.simulation.packets import number_of
 class Expected:
     """A message that a session must get."""
 
-    number: int
+    number: int | None
     qos: int
     topic: str
 
@@ -52,6 +52,8 @@ class Reading:
     counts: tuple[bool, ...]
     appended: dict[int, int]
     """Offsets by number of message."""
+    left: tuple[Origin, ...]
+    """Connections that are said to have left in good order."""
 
 
 @dataclass(slots=True)
@@ -76,6 +78,9 @@ class Shadow:
         """What each CONNACK has to say."""
         self.wills: dict[bytes, WillState] = {}
         self._will_of: dict[Origin, bytes] = {}
+        self._left: list[Origin] = []
+        self._emptied: dict[str, list[int]] = {}
+        """Offsets of messages without payload in the present entry, by topic, in order."""
 
     def session_of(self, client_id: str, epoch: int) -> Session | None:
         """The session, if that epoch is the present one."""
@@ -86,16 +91,16 @@ class Shadow:
         """Take note of one more entry."""
         self.now_ms = max(self.now_ms, applied.now_ms)
         appended: dict[int, int] = {}
-        emptied: dict[str, int] = {}
+        self._emptied = {}
+        self._left = []
         for effect in applied.effects:
             match effect:
                 case effects.Append(source="will", payload=payload):
-                    if payload in self.wills:
-                        self.wills[payload].fired += 1
+                    self.wills.setdefault(payload, WillState()).fired += 1
                 case effects.Append(offset=offset, payload=payload, topic=topic):
                     number = number_of(payload)
                     if number is None:
-                        emptied[topic] = offset
+                        self._emptied.setdefault(topic, []).append(offset)
                     else:
                         appended[number] = offset
                         self.committed.setdefault(number, []).append(offset)
@@ -107,7 +112,7 @@ class Shadow:
                 session = self.sessions.get(effect.client_id)
                 if session is not None and session.epoch == effect.session_epoch:
                     del self.sessions[effect.client_id]
-        return Reading(applied, counts, appended)
+        return Reading(applied, counts, appended, tuple(self._left))
 
     def _read(self, command: Command, applied: Applied, appended: dict[int, int]) -> bool:
         match command:
@@ -166,7 +171,7 @@ class Shadow:
         session.expiry_s = command.expiry_s
         session.detached_at_ms = None
         if command.will is not None:
-            self.wills[command.will.payload] = WillState()
+            self.wills.setdefault(command.will.payload, WillState())
             self._will_of[command.origin] = command.will.payload
         return True
 
@@ -182,6 +187,7 @@ class Shadow:
         if command.fire_will:
             self._will_must_fire(session.origin)
         else:
+            self._left.append(session.origin)
             payload = self._will_of.pop(session.origin, None)
             if payload is not None:
                 self.wills[payload].may_fire = False
@@ -216,13 +222,14 @@ class Shadow:
                 session.received.add(command.packet_id)
         number = number_of(command.payload)
         if number is None:
-            if command.retain:
-                self.retained.pop(command.topic, None)
-            return True
-        offset = appended.get(number)
+            emptied = self._emptied.get(command.topic, [])
+            offset = emptied.pop(0) if emptied else None
+            self.retained.pop(command.topic, None)
+        else:
+            offset = appended.get(number)
         if offset is None:
             return True
-        if command.retain:
+        if command.retain and number is not None:
             self.retained[command.topic] = offset
         for session in self.sessions.values():
             granted = [qos for text, qos in session.filters.items() if matches(text, command.topic)]

@@ -14,7 +14,8 @@ natively is one turn per call. `trace` names the run: two runs of a seed have th
 
 import hashlib
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +27,7 @@ from quantumqtt.simulation.commands import Command, Limits
 from quantumqtt.simulation.device import Device
 from quantumqtt.simulation.durable import Applied, Life
 from quantumqtt.simulation.effects import Acknowledge, Effect, SessionOpened
-from quantumqtt.simulation.faults import FaultPlan
+from quantumqtt.simulation.faults import FaultKind, FaultPlan
 from quantumqtt.simulation.front import Connection, Front
 from quantumqtt.simulation.invariants import ALL, Broken, Invariant, Recovery
 from quantumqtt.simulation.invariants.same_state import SameState
@@ -52,19 +53,34 @@ class Outcome:
     acknowledged: int
     delivered: int
     faults: dict[str, int]
+    crashes: dict[str, int]
+    refused: bool
+    """Whether flipped bits led to a refusal; else they were harmless, or repaired."""
+    steps: int
+    """Steps of the safety phase that were taken."""
     broken: Broken | None
 
 
 class World:
     """See the head of this file."""
 
-    def __init__(self, seed: int, *, bug: Bug | None = None, steps: int = STEPS) -> None:
-        """Make everything from the seed."""
+    def __init__(
+        self,
+        seed: int,
+        *,
+        bug: Bug | None = None,
+        steps: int = STEPS,
+        without: Collection[FaultKind] = (),
+        story: Callable[[str], None] | None = None,
+    ) -> None:
+        """Make everything from the seed; `story` is told all that goes into the trace."""
         self._seed = seed
+        self._story = story
+        self._taken_steps = 0
         self._bug = bug
         self._steps = steps
         self._dice = random.Random(f"world {seed}")
-        self._faults = FaultPlan(random.Random(f"faults {seed}"))
+        self._faults = FaultPlan(random.Random(f"faults {seed}"), without=without)
         self._disk = _core.SimulatedDisk(seed)
         self._trace = hashlib.blake2b(digest_size=16)
         self._now_ms = BEGIN_MS
@@ -76,7 +92,9 @@ class World:
             kind(self._shadow) for kind in ALL if not (is_shared and kind is SameState)
         ]
         self._seen = 0
-        self._front = Front(random.Random(f"front {seed}"), bug, self._on_sent)
+        self._front = Front(
+            random.Random(f"front {seed}"), bug, on_sent=self._on_sent, on_goodbye=self._on_goodbye
+        )
         count = self._dice.randint(3, 6)
         self._devices = [
             Device(f"d{n}", random.Random(f"device {seed} {n}"), is_stored=n > 0)
@@ -90,7 +108,9 @@ class World:
         self._checkpoints = 0
         self._floor: int | None = None
         self._is_damaged = False
-        self._counts: dict[str, int] = {}
+        self._is_refused = False
+        self._counts: Counter[str] = Counter()
+        self._crashes: Counter[str] = Counter()
         self._unanswered: list[commands.Publish] = []
 
     # --- the run ---------------------------------------------------------------------------------
@@ -100,11 +120,17 @@ class World:
         broken: Broken | None = None
         try:
             for _ in range(self._steps):
+                self._taken_steps += 1
                 self._step()
             self._come_to_rest()
             self._rot()
         except Broken as why:
             broken = why
+        except BaseException as why:
+            # What the native half asserts ends a node, and a seed; the rest is not ours.
+            if type(why).__name__ != "PanicException":
+                raise
+            broken = Broken("no_panic", str(why))
         self._note("disk", self._disk.trace_hash(), self._disk.operations())
         return Outcome(
             seed=self._seed,
@@ -115,11 +141,17 @@ class World:
             acknowledged=sum(len(device.acknowledged) for device in self._devices),
             delivered=sum(device.delivered.total() for device in self._devices),
             faults=dict(sorted(self._counts.items())),
+            crashes=dict(sorted(self._crashes.items())),
+            refused=self._is_refused,
+            steps=self._taken_steps,
             broken=broken,
         )
 
     def _note(self, *what: object) -> None:
-        self._trace.update(repr(what).encode())
+        told = repr(what)
+        self._trace.update(told.encode())
+        if self._story is not None:
+            self._story(told)
 
     def _tell(self, tell: Callable[[Invariant], None]) -> None:
         for invariant in self._invariants:
@@ -153,7 +185,7 @@ class World:
         if fault is None or self._life is None:
             return
         self._note(fault)
-        self._counts[fault.kind] = self._counts.get(fault.kind, 0) + 1
+        self._counts[fault.kind] += 1
         match fault.kind:
             case "power_off":
                 self._disk.power_off_at(self._disk.operations() + fault.extent)
@@ -166,6 +198,8 @@ class World:
                 self._full_steps = 20 + fault.extent
             case "slow":
                 self._slow_steps = fault.extent
+            case "clock_back":
+                self._now_ms -= 1_000 * fault.extent
             case "cut":
                 connections = list(self._front.connections.values())
                 if connections:
@@ -175,7 +209,9 @@ class World:
         """The process ends, and perhaps the machine under it."""
         how = self._faults.crash()
         self._note("die", how)
+        self._crashes[how] += 1
         self._disk.crash(how)
+        self._wipe()
         self._life = None
         self._checkpoint_index = None
         self._front.drop_all()
@@ -185,6 +221,13 @@ class World:
             if path.startswith("wal/")
         }
         self._tell(lambda invariant: invariant.on_files(heads))
+
+    def _wipe(self) -> None:
+        """Only the log and checkpoints count: whatever else lies there may as well be gone."""
+        for path in self._disk.paths():
+            is_kept = path.endswith(".seg") or path.startswith("checkpoints/")
+            if not is_kept and self._dice.random() < 0.3:
+                self._disk.erase(path)
 
     def _stop(self, why: str) -> None:
         """The log has failed: the node says nothing more and dies."""
@@ -233,6 +276,7 @@ class World:
 
     def _refused(self, why: str) -> None:
         is_damaged = self._is_damaged
+        self._is_refused |= is_damaged
         self._tell(lambda invariant: invariant.on_refused(why, is_damaged=is_damaged))
         self._disk.crash("process")
 
@@ -307,6 +351,9 @@ class World:
     def _on_sent(self, connection: Connection, effect: Effect) -> None:
         self._tell(lambda invariant: invariant.on_sent(connection, effect))
 
+    def _on_goodbye(self, connection: Connection) -> None:
+        self._tell(lambda invariant: invariant.on_goodbye(connection))
+
     def _checkpoint_step(self) -> None:
         life = self._life
         if life is None:
@@ -335,7 +382,8 @@ class World:
     def _begin_checkpoint(self, life: Life) -> None:
         # Now and then somebody who reads the log holds it, at a place that only moves on.
         if self._dice.random() < 0.3:
-            self._floor = max(self._floor or 0, self._dice.randint(0, self._seen))
+            oldest = max(self._floor or 0, life.status()["compacted"])
+            self._floor = self._dice.randint(oldest, max(oldest, self._seen))
         elif self._dice.random() < 0.5:
             self._floor = None
         if self._bug is Bug.CURSOR_AHEAD:
@@ -367,12 +415,14 @@ class World:
                 self._connect(device)
             return
         choice = self._dice.random()
-        if choice < 0.03:
-            # Without a goodbye to the old connection: the session will be taken over.
+        if choice < 0.06:
+            # Without a goodbye to the old connection: the session will be taken over, and what is
+            # still on its way there comes late.
+            self._talk(connection, 2)
             connection.is_heard = False
             device.on_disconnected()
             self._connect(device)
-        elif choice < 0.06:
+        elif choice < 0.09:
             connection.is_heard = False
             device.on_disconnected()
             if self._dice.random() < 0.5:
@@ -381,12 +431,16 @@ class World:
                 self._front.cut(connection)
         elif choice < 0.6:
             self._hear(connection, self._dice.randint(1, 6))
-        elif device.is_connected:
-            for _ in range(self._dice.randint(1, 3)):
-                packet = device.act(self._next_number)
-                if packet is not None:
-                    self._next_number += 1
-                    connection.to_broker.append(packet)
+        else:
+            self._talk(connection, self._dice.randint(1, 3))
+
+    def _talk(self, connection: Connection, count: int) -> None:
+        """The device says something new, once it knows that it is connected."""
+        for _ in range(count if connection.device.is_connected else 0):
+            packet = connection.device.act(self._next_number)
+            if packet is not None:
+                self._next_number += 1
+                connection.to_broker.append(packet)
 
     def _connect(self, device: Device, *, clean_start: bool | None = None) -> None:
         if clean_start is None:
@@ -408,7 +462,9 @@ class World:
             if not connection.is_opened:
                 continue
             if isinstance(effect, SessionOpened):
-                repeats = device.on_connected(is_present=effect.session_present)
+                repeats = device.on_connected(
+                    is_present=effect.session_present, incarnation=effect.incarnation
+                )
                 connection.to_broker.extend(repeats)
                 continue
             answers, received = device.hear(effect, connection.incarnation)
@@ -465,10 +521,7 @@ class World:
         for _ in range(2):
             # Two more syncs, so that marks above all of it say that it was durable.
             connection = next(iter(self._front.connections.values()))
-            packet = connection.device.act(self._next_number)
-            self._next_number += 1
-            if packet is not None:
-                connection.to_broker.append(packet)
+            self._talk(connection, 1)
             self._now_ms += 1
             for _ in range(8):
                 self._turn(sync=True)

@@ -19,7 +19,9 @@ from quantumqtt.simulation.invariants.wills import Wills
 
 ALL: Final[tuple[type[Invariant], ...]] = (
     Recovers,
+    BitRot,
     AcknowledgedIsDurable,
+    SameState,
     Stops,
     Fence,
     SessionPresent,
@@ -29,8 +31,6 @@ ALL: Final[tuple[type[Invariant], ...]] = (
     Wills,
     Compaction,
     FreshSalts,
-    BitRot,
-    SameState,
 )
 
 __all__ = ["ALL", "Broken", "Invariant", "Recovery"]

@@ -24,7 +24,8 @@ class FreshSalts(Invariant):
     def on_files(self, files: Mapping[str, bytes]) -> None:
         """Look at every segment there is."""
         for path, head in files.items():
-            if head[: len(MAGIC)] != MAGIC:
+            # A spare gets its header before its name; a crash in between leaves the header.
+            if head[: len(MAGIC)] != MAGIC or not path.endswith(".seg"):
                 continue
             before = self._path_of.setdefault(head[SALT], path)
             if before != path:

@@ -23,9 +23,12 @@ class Broken(Exception):
 
     def __init__(self, invariant: str, sentence: str) -> None:
         """Say which, and what happened."""
-        super().__init__(f"{invariant}: {sentence}")
+        super().__init__(invariant, sentence)  # both, so that it can go from process to process
         self.invariant = invariant
         self.sentence = sentence
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,9 @@ class Invariant:
 
     def on_sent(self, connection: Connection, effect: Effect) -> None:
         """A packet leaves the broker."""
+
+    def on_goodbye(self, connection: Connection) -> None:
+        """A DISCONNECT was read."""
 
     def on_turned(self, life: Life, seen: Sequence[Applied]) -> None:
         """A turn has ended; these entries were applied in it."""
