@@ -6,7 +6,7 @@ Runs one seed, or many with a progress bar, and says in one line how to run a fa
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from typing import Final
@@ -29,9 +29,9 @@ from quantumqtt.simulation.world import STEPS, Outcome
 BATCH_SEEDS: Final = 10
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run what was asked for; the exit status tells whether everything held."""
-    arguments = _arguments()
+    arguments = _arguments(words)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if arguments.bugs:
         for known in Bug:
@@ -46,7 +46,7 @@ def main() -> int:
     return _verdict(console, run, outcome)
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m quantumqtt.simulation", description=__doc__)
     parser.add_argument("count", nargs="?", type=int, default=100, help="how many seeds to run")
     parser.add_argument("--seed", type=int, help="run this one seed")
@@ -59,7 +59,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--bug", choices=[bug.value.name for bug in Bug], help="switch on a bug")
     parser.add_argument("--bugs", action="store_true", help="list the bugs and end")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def _kinds(text: str) -> tuple[FaultKind, ...]:

@@ -31,7 +31,7 @@ class Bug(Enum):
     ACK_BEFORE_SYNC = Mistake(
         name="ack-before-sync",
         sentence="entries count once they are written, and are synced some day",
-        noticed_by=("acknowledged_is_durable",),
+        noticed_by=("acknowledged_is_durable", "same_state"),
     )
     SYNC_ERROR_IGNORED = Mistake(
         name="sync-error-ignored",

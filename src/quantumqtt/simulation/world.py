@@ -16,6 +16,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -400,9 +401,11 @@ class World:
             if self._life is not life:
                 return
         if self._bug is Bug.CUT_BEFORE_PUBLISHED:
-            segments = [path for path in self._disk.paths() if path.startswith("wal/")]
+            segments = [path for path in self._disk.paths() if path.endswith(".seg")]
             if len(segments) > 1:
-                self._disk.erase(segments[0])
+                # A fault may strike here, too; then this is not the time.
+                with suppress(OSError):
+                    self._disk.erase(segments[0])
         life.begin_checkpoint_state(index)
         self._checkpoint_index = index
 
