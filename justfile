@@ -158,6 +158,11 @@ night: advisories
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}
 
+# Run seeds of the simulator on all cores: just simulate 1000 [--first 1] [--bug NAME]
+[group('night')]
+simulate seeds="1000" *arguments:
+    python -m quantumqtt.simulation {{ seeds }} {{ arguments }}
+
 # Walk the state machine beside the reference model: just model 1000000 [--seed WORD]
 [group('night')]
 model steps *arguments:

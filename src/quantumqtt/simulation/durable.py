@@ -118,8 +118,14 @@ class Life:
 
     def status(self) -> Status:
         """Tell what the log stands at."""
-        status: Status = self._node.status()
-        return status
+        told = self._node.status()
+        return Status(
+            applied=told["applied"],
+            last=told["last"],
+            compacted=told["compacted"],
+            restored=told["restored"],
+            is_full=bool(told["is_full"]),
+        )
 
     def digest(self) -> str:
         """Name the whole state."""

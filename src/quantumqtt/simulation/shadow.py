@@ -3,7 +3,7 @@
 The shadow reads the log entry by entry, as it is seen to be committed. From the commands alone it
 knows which sessions there are, whose connection is the present one, what each is subscribed to and
 which messages it must therefore get. Numbers that the machine hands out (epochs, incarnations,
-offsets) are taken from the effects; what they are handed out for is not. Invariants compare the two.
+offsets) are taken from the effects; what they are handed out for is not. Invariants compare both.
 """
 
 from dataclasses import dataclass, field
