@@ -1,22 +1,23 @@
 //! The durable path of one node, turned by hand on a disk that lies: what the simulator drives.
 //!
 //! Everything between a proposal and its effects is what a broker runs: `partition.rs`, `log.rs`,
-//! `open_log.rs`, the journal and the machine. Absent are sockets, shards, threads and clocks, and
+//! the steps of `open_log.rs`, the journal and the machine. Absent are sockets, shards, threads and clocks, and
 //! who decides when to write, to sync, to checkpoint and to die is whoever turns the crank.
 //! Checkpoints go the way of `checkpointer.rs` without its thread, a chunk per call.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use quantumqtt_journal::{
-    Checkpoint, CheckpointWriter, Disk, Drive, Durability, Entropy, FixedKeys, Floors, Journal,
-    JournalError, JournalOptions, NoClock, Refusal,
+    Checkpoint, CheckpointWriter, Disk, Drive, Durability, Entropy, FixedKeys, Floors, Group,
+    GroupOptions, Journal, JournalError, JournalOptions, NoClock, Refusal,
 };
 use quantumqtt_machine::{Effect, Entry, EntryBuilder, EntryHeader, Limits, Machine};
 
-use crate::checkpointer::{Cadence, SCHEMA};
-use crate::open_log::{Beginning, LogError, open_on};
+use crate::checkpointer::SCHEMA;
+use crate::log::{DurableLog, Log};
+use crate::log_view::LogView;
+use crate::open_log::{Beginning, GROUP, LogError, begin_life, make_group, restore, settle};
 use crate::partition::{Partition, PartitionError};
 
 /// Nothing here is secret.
@@ -100,17 +101,34 @@ impl Crank {
             owner: 0,
             now_ms: spec.now_ms,
         };
-        // Its checkpointer is never asked: this one has steps.
-        let cadence = Cadence { interval_ms: u64::MAX, log_bytes: u64::MAX };
+        let keys = FixedKeys::new(KEY_SEED);
+        let (journal, groups) = Journal::open(spec.disk, options, &keys, Arc::new(|_| {}))?;
+        let recovered = match groups.into_iter().find(|group| group.id() == GROUP) {
+            Some(recovered) => recovered,
+            None => make_group(&journal, &beginning)?,
+        };
+        if let Some(damage) = recovered.quarantined() {
+            return Err(LogError::Quarantined(damage.clone()));
+        }
+        let restored = recovered.checkpoint().map_or(0, Checkpoint::index);
+        let machine = match recovered.checkpoint() {
+            None => Machine::new(beginning.header.partition, Limits::default()),
+            Some(checkpoint) => restore(checkpoint)?,
+        };
+        let journal = Arc::new(journal);
+        let view = Arc::new(LogView::new(Arc::clone(&journal)));
+        let group = Group::start(recovered, GroupOptions::new(0));
+        let log = DurableLog::new(Arc::clone(&journal), group, view);
+        let log = Log::Journal(Box::new(log));
+        let mut partition = Partition::new(machine, beginning.header, log);
+        // What fails is told by the next `advance`.
+        let pump = || drop(journal.pump());
         let mut witness = |index, entry, effects: &mut Vec<Effect>| {
             told.push(Turned { index, entry, effects: std::mem::take(effects) });
         };
-        let keys = FixedKeys::new(KEY_SEED);
-        let opened = open_on(spec.disk, options, &keys, cadence, &beginning, &mut witness)?;
-        let mut partition = opened.partition;
-        let restored = opened.view.checkpoint_index.load(Ordering::Relaxed);
-        let journal = partition.parts().1.as_durable().map(|log| Arc::clone(log.journal()));
-        let journal = journal.expect("it was opened with a log");
+        settle(&mut partition, &pump, &mut witness)?;
+        begin_life(&mut partition, &beginning);
+        settle(&mut partition, &pump, &mut witness)?;
         Ok(Self { partition, journal, restored, writing: None, uncut: None })
     }
 

@@ -13,9 +13,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use quantumqtt_journal::{
-    Checkpoint, Damage, Disk, Drive, Durability, FileDisk, Group, GroupOptions, GroupSpec, Journal,
-    JournalError, JournalOptions, KeyError, KeyProvider, LocalKeyFile, Members, RecoveredGroup,
-    WakeToken,
+    Checkpoint, Damage, Durability, FileDisk, Group, GroupOptions, GroupSpec, Journal,
+    JournalError, JournalOptions, KeyError, LocalKeyFile, Members, RecoveredGroup, WakeToken,
 };
 use quantumqtt_machine::{
     Command, ConnectionLost, Effect, EntryBuilder, EntryHeader, Limits, Machine, RestoreError,
@@ -32,7 +31,7 @@ use crate::partition::{Partition, PartitionError};
 use crate::shard::Mail;
 
 /// The one partition's group. Ids are never used again, so that a stale message finds nobody.
-const GROUP: u64 = 1;
+pub(crate) const GROUP: u64 = 1;
 /// Which of the node's record keys protect it: the default tenant's.
 const KEY_DOMAIN: u32 = 0;
 
@@ -159,9 +158,6 @@ pub(crate) struct Beginning {
     pub(crate) now_ms: u64,
 }
 
-/// Told of every entry that the log held: its index, itself and what it came to.
-pub(crate) type Witness<'a> = dyn FnMut(u64, Bytes, &mut Vec<Effect>) + 'a;
-
 /// See the head of this file.
 pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, LogError> {
     let unusable = |source| LogError::Directory { path: config.directory.clone(), source };
@@ -173,29 +169,12 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
         let delay_ms = delay.as_millis().try_into().unwrap_or(u64::MAX);
         options.durability = Durability::Group { delay_ms, bytes: GROUP_SYNC_BYTES };
     }
-    let cadence = Cadence {
-        interval_ms: config.checkpoint_interval.as_millis() as u64,
-        log_bytes: config.checkpoint_log_bytes,
-    };
-    let nobody: &mut Witness<'_> = &mut |_, _, _| {};
-    open_on(Arc::new(disk), options, &keys, cadence, beginning, nobody)
-}
-
-/// Opens a log on any disk: the hand crank brings one of its own, and a witness.
-pub(crate) fn open_on(
-    disk: Arc<dyn Disk>,
-    options: JournalOptions,
-    keys: &dyn KeyProvider,
-    cadence: Cadence,
-    beginning: &Beginning,
-    witness: &mut Witness<'_>,
-) -> Result<Opened, LogError> {
     let bell = Arc::new(Bell::default());
     let wake = {
         let bell = Arc::clone(&bell);
         Arc::new(move |token| bell.ring(token))
     };
-    let (journal, groups) = Journal::open(disk, options, keys, wake)?;
+    let (journal, groups) = Journal::open(Arc::new(disk), options, &keys, wake)?;
     let recovered = match groups.into_iter().find(|group| group.id() == GROUP) {
         Some(recovered) => recovered,
         None => make_group(&journal, beginning)?,
@@ -205,6 +184,10 @@ pub(crate) fn open_on(
     }
     let journal = Arc::new(journal);
     let view = Arc::new(LogView::new(Arc::clone(&journal)));
+    let cadence = Cadence {
+        interval_ms: config.checkpoint_interval.as_millis() as u64,
+        log_bytes: config.checkpoint_log_bytes,
+    };
     let mut checkpointer =
         Checkpointer::new(cadence, Arc::clone(&bell), beginning.owner, beginning.now_ms);
     let machine = match recovered.checkpoint() {
@@ -216,22 +199,17 @@ pub(crate) fn open_on(
         }
     };
     let group = Group::start(recovered, GroupOptions::new(usize::from(beginning.owner)));
-    let log = DurableLog::new(Arc::clone(&journal), group, Arc::clone(&view));
+    let log = DurableLog::new(journal, group, Arc::clone(&view));
     let log = Log::Journal(Box::new(log));
     let mut partition = Partition::new(machine, beginning.header, log);
-    let wait = || match journal.options().drive {
-        Drive::Threads => bell.wait(),
-        // What fails is told by the next `advance`.
-        Drive::Pump => drop(journal.pump()),
-    };
-    settle(&mut partition, &wait, witness)?;
+    settle(&mut partition, &|| bell.wait(), &mut |_, _, _| ())?;
     begin_life(&mut partition, beginning);
-    settle(&mut partition, &wait, witness)?;
+    settle(&mut partition, &|| bell.wait(), &mut |_, _, _| ())?;
     Ok(Opened { partition, view, bell, checkpointer })
 }
 
 /// The state a checkpoint holds; its own digest was checked on the way.
-fn restore(checkpoint: &Checkpoint) -> Result<Machine, LogError> {
+pub(crate) fn restore(checkpoint: &Checkpoint) -> Result<Machine, LogError> {
     let mut restorer = Restorer::new();
     for number in 0..checkpoint.chunks().len() {
         restorer.push(&checkpoint.read(number)?)?;
@@ -256,17 +234,21 @@ fn open_keys(config: &LogConfig) -> Result<LocalKeyFile, LogError> {
     Ok(LocalKeyFile::open_or_create(&config.key_file)?)
 }
 
-fn make_group(journal: &Journal, beginning: &Beginning) -> Result<RecoveredGroup, LogError> {
+pub(crate) fn make_group(
+    journal: &Journal,
+    beginning: &Beginning,
+) -> Result<RecoveredGroup, LogError> {
     let members = Members::voters(&[u64::from(beginning.header.leader)]);
     let spec = GroupSpec { id: GROUP, members, key_domain: KEY_DOMAIN };
     Ok(journal.create_group(&spec)?)
 }
 
 /// Apply all there is, waiting for the disk; what it comes to concerns nobody any more.
-fn settle(
+/// A witness is told of every entry: its index, itself, its effects.
+pub(crate) fn settle(
     partition: &mut Partition,
     wait: &dyn Fn(),
-    witness: &mut Witness<'_>,
+    witness: &mut dyn FnMut(u64, Bytes, &mut Vec<Effect>),
 ) -> Result<(), LogError> {
     let mut effects: Vec<Effect> = Vec::new();
     loop {
@@ -286,7 +268,7 @@ fn settle(
 }
 
 /// Propose what the end of the last life and the configuration of this one make true.
-fn begin_life(partition: &mut Partition, beginning: &Beginning) {
+pub(crate) fn begin_life(partition: &mut Partition, beginning: &Beginning) {
     let machine = partition.machine();
     let mut entries = vec![EntryBuilder::new()];
     let mut push = |command: &Command<'_>| {
