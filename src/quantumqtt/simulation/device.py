@@ -18,6 +18,8 @@ from quantumqtt.simulation.packets import Message, Packet, number_of
 TOPICS: Final = ("a/1", "a/2", "b/1", "b/2")
 FILTERS: Final = ("#", "a/+", "b/#", "a/1", "b/2")
 IN_FLIGHT_MAX: Final = 8
+PADDINGS: Final = (0, 0, 0, 0, 300, 2_000)
+"""Large ones fill segments; an entry of them stays below what a segment's quarter takes."""
 EXPIRIES_S: Final = (2, 30, EXPIRY_NEVER_S, EXPIRY_NEVER_S)
 
 
@@ -121,7 +123,8 @@ class Device:
         if retain and self.dice.random() < 0.2:
             qos = 0
         is_empty = retain and self.dice.random() < 0.2
-        message = Message(number, self.name, topic, qos, retain, is_empty)
+        padding = self.dice.choice(PADDINGS)
+        message = Message(number, self.name, topic, qos, retain, is_empty, padding)
         if qos == 0:
             return packets.Publish(message, 0)
         packet_id = self._packet_id()

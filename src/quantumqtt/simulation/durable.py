@@ -15,7 +15,7 @@ from quantumqtt.simulation.effects import Effect
 
 SEGMENT_BYTES = 64 << 10
 """The smallest segments there are, so that the log turns over within one seed."""
-CHUNK_BYTES = 512
+CHUNK_BYTES = 2_048
 """Small, so that a checkpoint takes many steps and the state changes between them."""
 
 

@@ -21,11 +21,14 @@ class Message:
     qos: int
     retain: bool = False
     is_empty: bool = False
+    padding: int = 0
 
     @property
     def payload(self) -> bytes:
         """What travels; the number can be read from it wherever it turns up."""
-        return b"" if self.is_empty else f"m{self.number} {self.device} {self.topic}".encode()
+        if self.is_empty:
+            return b""
+        return f"m{self.number} {self.device} {self.topic} {'.' * self.padding}".encode()
 
 
 def number_of(payload: bytes) -> int | None:

@@ -149,7 +149,7 @@ class World:
         )
 
     def _note(self, *what: object) -> None:
-        told = repr(what)
+        told = repr(what).replace(".....", "")  # padding tells nothing
         self._trace.update(told.encode())
         if self._story is not None:
             self._story(told)
@@ -528,6 +528,9 @@ class World:
             self._now_ms += 1
             for _ in range(8):
                 self._turn(sync=True)
+        # A crash is not rot: what it loses is found out before anything is flipped.
+        self._die()
+        self._start()
         self._die()
         places = [
             (path, offset)
