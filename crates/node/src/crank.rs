@@ -125,6 +125,7 @@ impl Crank {
         let pump = || drop(journal.pump());
         let mut witness = |index, entry, effects: &mut Vec<Effect>| {
             told.push(Turned { index, entry, effects: std::mem::take(effects) });
+            Ok(())
         };
         settle(&mut partition, &pump, &mut witness)?;
         begin_life(&mut partition, &beginning);

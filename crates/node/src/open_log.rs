@@ -202,9 +202,9 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     let log = DurableLog::new(journal, group, Arc::clone(&view));
     let log = Log::Journal(Box::new(log));
     let mut partition = Partition::new(machine, beginning.header, log);
-    settle(&mut partition, &|| bell.wait(), &mut |_, _, _| ())?;
+    settle(&mut partition, &|| bell.wait(), &mut |_, _, _| Ok(()))?;
     begin_life(&mut partition, beginning);
-    settle(&mut partition, &|| bell.wait(), &mut |_, _, _| ())?;
+    settle(&mut partition, &|| bell.wait(), &mut |_, _, _| Ok(()))?;
     Ok(Opened { partition, view, bell, checkpointer })
 }
 
@@ -248,13 +248,13 @@ pub(crate) fn make_group(
 pub(crate) fn settle(
     partition: &mut Partition,
     wait: &dyn Fn(),
-    witness: &mut dyn FnMut(u64, Bytes, &mut Vec<Effect>),
+    witness: &mut dyn FnMut(u64, Bytes, &mut Vec<Effect>) -> Result<(), LogError>,
 ) -> Result<(), LogError> {
     let mut effects: Vec<Effect> = Vec::new();
     loop {
         partition.advance()?;
         while let Some(applied) = partition.apply_next(&mut effects)? {
-            witness(partition.applied_index(), applied.entry, &mut effects);
+            witness(partition.applied_index(), applied.entry, &mut effects)?;
             effects.clear();
         }
         if partition.is_settled() {
