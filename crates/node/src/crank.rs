@@ -13,6 +13,7 @@ use quantumqtt_journal::{
     GroupOptions, Journal, JournalError, JournalOptions, NoClock, Refusal,
 };
 use quantumqtt_machine::{Effect, Entry, EntryBuilder, EntryHeader, Limits, Machine};
+use quantumqtt_reactor::Clock;
 
 use crate::checkpointer::SCHEMA;
 use crate::log::{DurableLog, Log};
@@ -99,7 +100,10 @@ impl Crank {
             header: EntryHeader { leader: 1, ..EntryHeader::default() },
             limits: spec.limits,
             owner: 0,
+            tenant: "default".into(),
             now_ms: spec.now_ms,
+            // Nobody asks it: time comes with every call.
+            clock: Clock::start(),
         };
         let keys = FixedKeys::new(KEY_SEED);
         let (journal, groups) = Journal::open(spec.disk, options, &keys, Arc::new(|_| {}))?;
@@ -113,7 +117,7 @@ impl Crank {
         let restored = recovered.checkpoint().map_or(0, Checkpoint::index);
         let machine = match recovered.checkpoint() {
             None => Machine::new(beginning.header.partition, Limits::default()),
-            Some(checkpoint) => restore(checkpoint)?,
+            Some(checkpoint) => restore(checkpoint)?.0,
         };
         let journal = Arc::new(journal);
         let view = Arc::new(LogView::new(Arc::clone(&journal)));
