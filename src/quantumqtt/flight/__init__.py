@@ -12,12 +12,16 @@ slow is slowed by HTTP/2 flow control and holds its share and nothing else; noth
 holds the log.
 """
 
+from quantumqtt.flight.broker_log import BrokerLog
 from quantumqtt.flight.gate import Gate, LoopbackGate, Reader, TokenGate
 from quantumqtt.flight.limits import FlightLimits
+from quantumqtt.flight.readers import BrokerGate, load_readers, new_token, open_gate, token_line
 from quantumqtt.flight.service import LogService, ServiceTls
 from quantumqtt.flight.store import LogStore, ReadPlan
 
 __all__ = [
+    "BrokerGate",
+    "BrokerLog",
     "FlightLimits",
     "Gate",
     "LogService",
@@ -27,4 +31,8 @@ __all__ = [
     "Reader",
     "ServiceTls",
     "TokenGate",
+    "load_readers",
+    "new_token",
+    "open_gate",
+    "token_line",
 ]

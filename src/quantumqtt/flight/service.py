@@ -214,6 +214,7 @@ class LogService(flight.FlightServerBase):
                 end=read.end,
                 topics=read.topics,
                 allowed=call.reader.topics,
+                judge=call.reader.judge,
                 columns=read.columns,
                 bytes_max=self._limits.stream_bytes,
             )

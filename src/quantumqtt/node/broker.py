@@ -31,6 +31,7 @@ from quantumqtt.node.narrator import Narrator
 from quantumqtt.node.native import (
     NODE_ID_EMBEDDED,
     NativeEvent,
+    NativeMessageLog,
     NativeNode,
     NodePlan,
     OpenNode,
@@ -175,6 +176,23 @@ class Broker:
                 "the broker is not running", hint="ask inside `async with Broker(...)`"
             )
         return node.statistics()
+
+    def message_log(self, partition: int = 0) -> NativeMessageLog | None:
+        """Give the message log of a partition; None where there is none."""
+        return None
+
+    def tell(self, values: Mapping[str, object]) -> None:
+        """Say under `$SYS/broker/…` what a companion of this broker has to say, kept for later.
+
+        An empty value ends what was said. A broker that does not report (`sys_interval_s = 0`) or
+        does not run says nothing.
+        """
+        node = self._node
+        if node is None or not self.settings.sys_interval_s:
+            return
+        node.say(
+            [(f"$SYS/broker/{name}", str(said).encode(), True) for name, said in values.items()]
+        )
 
     def events(self, *, buffer_count_max: int = BUFFER_COUNT_MAX_DEFAULT) -> EventStream:
         """Watch what happens from now on; the stream ends when the broker stops.

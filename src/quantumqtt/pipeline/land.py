@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from quantumqtt.errors import ConfigError, InternalError, LandingConflict, TableMismatch
 from quantumqtt.logreader import LogPlace, LogReader
 from quantumqtt.pipeline.checkpoint import CheckpointEnds, read_checkpoint
-from quantumqtt.pipeline.progress import LandProgress, read_progress
+from quantumqtt.pipeline.progress import LandProgress, LandStart, read_progress
 from quantumqtt.spark.offsets import Ends
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def plan_start(
 def run_land(
     options: LandOptions,
     *,
+    on_start: Callable[[LandStart], None] = lambda _: None,
     on_progress: Callable[[LandProgress], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> int:
@@ -131,12 +132,14 @@ def run_land(
             hint="a table takes one tenant's log; name another --table",
         )
     held = LogReader(options.place, tenant=options.tenant).partitions()
-    starting = plan_start(
-        read_checkpoint(checkpoint),
-        {number: end for (_, number), end in landed.items()},
-        held,
-        filtered=bool(options.topics),
-    )
+    ends = {number: end for (_, number), end in landed.items()}
+    starting = plan_start(read_checkpoint(checkpoint), ends, held, filtered=bool(options.topics))
+    begun = {number: max(rows.earliest, ends.get(number, 0)) for number, rows in held.items()}
+    lag = sum(rows.end - begun[number] for number, rows in held.items())
+    on_start(LandStart(lag=lag, ends=begun))
+    stop = stop or threading.Event()
+    if stop.is_set():
+        return 0
     spark = local_session("quantumqtt land", master=options.master, settings=_settings(options))
     try:
         register(spark)
@@ -157,7 +160,7 @@ def run_land(
             else writing.trigger(processingTime=f"{options.interval_s} seconds")
         )
         try:
-            return _follow(writing.start(), on_progress, stop or threading.Event())
+            return _follow(writing.start(), on_progress, stop)
         except Exception as failure:
             typed = typed_error(failure)
             if typed is None:

@@ -8,6 +8,24 @@ from quantumqtt.spark import offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LandStart:
+    """Where landing goes on.
+
+    Attributes:
+        lag: Committed rows that have not landed.
+        ends: Next offset of each partition.
+    """
+
+    lag: int
+    ends: Mapping[int, int]
+
+    def as_json(self) -> dict[str, object]:
+        """Spell it for `--json`."""
+        offsets = {str(number): end for number, end in sorted(self.ends.items())}
+        return {"lag": self.lag, "offsets": offsets}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LandProgress:
     """One micro-batch that has landed.
 

@@ -1,0 +1,100 @@
+"""The running broker's own message log as the service's store.
+
+Everything that takes a while happens in native code without the interpreter: finding the end,
+waiting for more, reading blocks, and leaving out what a filter excludes. The one exception is a
+reader whose rules deny something: what a list of filters cannot say is asked topic by topic, each
+topic of a batch once.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quantumqtt.flight.store import ReadPlan
+from quantumqtt.logwire import PartitionRange
+from quantumqtt.logwire.schema import schema_of
+from quantumqtt.node.native import NativeMessageLog
+
+# How long one log of several is waited for, before the others get a look.
+_TURN_S: Final = 0.05
+
+
+class BrokerLog:
+    """A `LogStore` over the partitions of one node."""
+
+    def __init__(self, logs: Sequence[NativeMessageLog]) -> None:
+        self._logs: dict[str, dict[int, NativeMessageLog]] = {}
+        for log in logs:
+            self._logs.setdefault(log.tenant, {})[log.partition] = log
+
+    def tenants(self) -> Sequence[str]:
+        """List the tenants that have a log."""
+        return sorted(self._logs)
+
+    def partitions(self, tenant: str) -> Mapping[int, PartitionRange]:
+        """Tell what each partition of a tenant holds."""
+        return {number: _range_of(log) for number, log in self._logs.get(tenant, {}).items()}
+
+    def offset_for_time(self, tenant: str, partition: int, ts_us: int) -> int:
+        """Find the first offset whose record is not older; the log counts milliseconds."""
+        return self._logs[tenant][partition].offset_for_time(-(-ts_us // 1_000))
+
+    def read(self, plan: ReadPlan) -> pa.RecordBatchReader:
+        """Open the rows of a range; native from the disk to the wire, unless a rule denies."""
+        judge, columns = plan.judge, plan.columns
+        if judge is not None and columns is not None and "topic" not in columns:
+            columns = (*columns, "topic")
+        stream = self._logs[plan.tenant][plan.partition].read(
+            plan.start,
+            plan.end,
+            columns=columns,
+            topics=plan.topics or None,
+            allowed=plan.allowed,
+        )
+        reader = pa.RecordBatchReader.from_stream(stream)
+        if judge is None:
+            return reader
+        return pa.RecordBatchReader.from_batches(
+            schema_of(plan.columns), _judged(reader, judge, plan.columns)
+        )
+
+    def wait(self, tenant: str, positions: Mapping[int, int], timeout_s: float) -> None:
+        """Return when a partition ends past its position, or when the time is up."""
+        logs = self._logs.get(tenant, {})
+        until = time.monotonic() + timeout_s
+        while (left_s := until - time.monotonic()) > 0:
+            turn_s = left_s if len(logs) == 1 else min(left_s, _TURN_S)
+            for number, log in logs.items():
+                if log.wait(positions.get(number, 0), int(turn_s * 1_000)):
+                    return
+
+
+def _range_of(log: NativeMessageLog) -> PartitionRange:
+    earliest, end = log.bounds()
+    sizes = log.statistics()
+    return PartitionRange(
+        earliest=earliest,
+        end=end,
+        bytes=sizes.get("chunk_bytes", 0) + sizes.get("tail_bytes", 0),
+    )
+
+
+def _judged(
+    reader: pa.RecordBatchReader, judge: Callable[[str], bool], columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    known: dict[str, bool] = {}
+    for batch in reader:
+        topics = batch.column("topic")
+        for topic in pc.unique(topics).to_pylist():
+            if topic not in known:
+                known[topic] = judge(topic)
+        open_ones = [topic for topic in pc.unique(topics).to_pylist() if known[topic]]
+        kept = batch.filter(pc.is_in(topics, value_set=pa.array(open_ones, pa.string())))
+        # Topics are without number; what was learnt is not kept beyond what is worth it.
+        if len(known) > 100_000:
+            known.clear()
+        if kept.num_rows:
+            yield kept if columns is None else kept.select(list(columns))
