@@ -35,7 +35,7 @@ def make(release: str) -> Path:
         [
             *(uv, "sync", "--frozen", "--no-install-project", "--python", sys.executable),
             *("--extra", "server", "--extra", "spark", "--group", f"spark{release}"),
-            *("--group", "lake"),
+            *("--group", "lake", "--group", "connect"),
         ],
         cwd=HOUSE,
         env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder)},
