@@ -4,9 +4,11 @@ The service and pyarrow behind it come with an extra; without it this says which
 does without.
 """
 
+import logging
+import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quantumqtt.config import Address, Settings
 from quantumqtt.errors import ConfigError
@@ -15,8 +17,12 @@ from quantumqtt.node import Broker
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from quantumqtt.flight import BrokerGate, LogService, ServiceTls
-    from quantumqtt.node.native import NativeMessageLog
+    from quantumqtt.flight import BrokerGate, BrokerLog, LogService, NativeLog, ServiceTls
+
+# What is under way gets this long; readers ask again elsewhere, or later.
+CLOSE_S_MAX: Final = 2.0
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +30,7 @@ class LogDoor:
     """The log service of one broker."""
 
     url: str
+    store: "BrokerLog"
     service: "LogService"
     gate: "BrokerGate"
 
@@ -39,14 +46,19 @@ class LogDoor:
             self.gate.replace(load_readers(settings.flight_readers))
 
     def close(self) -> None:
-        """End every stream and the service."""
-        self.service.shutdown()
+        """End the service. A reader that does not read may keep its stream until we are gone."""
+        self.store.close()
+        ending = threading.Thread(target=self.service.shutdown, name="log-door", daemon=True)
+        ending.start()
+        ending.join(CLOSE_S_MAX)
+        if ending.is_alive():
+            _log.warning("a reader of the log did not leave in time and is cut off")
 
 
 def open_log_door(
     settings: Settings,
     broker: Broker,
-    logs: "Sequence[NativeMessageLog]",
+    logs: "Sequence[NativeLog]",
     *,
     own_token: str | None,
 ) -> LogDoor:
@@ -68,14 +80,15 @@ def open_log_door(
             hint="pip install 'quantumqtt[server]', or --flight off",
         ) from error
     gate = open_gate(settings, address, lambda: broker.access, own_token)
+    store = BrokerLog(logs)
     service = LogService(
-        BrokerLog(logs),
+        store,
         gate=gate,
         host=f"[{address.host}]" if ":" in address.host else address.host,
         port=address.port,
         tls=_tls_of(settings, address),
     )
-    return LogDoor(Address(address.scheme, address.host, service.port).url, service, gate)
+    return LogDoor(Address(address.scheme, address.host, service.port).url, store, service, gate)
 
 
 def _tls_of(settings: Settings, address: Address) -> "ServiceTls | None":

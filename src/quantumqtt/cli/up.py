@@ -176,8 +176,8 @@ class Household(Company):
     def _start_pipeline(self, python: Path, around: Surroundings) -> None:
         if around.log_url is None:
             _log.warning(
-                "there is no pipeline: the log is not served",
-                extra={"remedy": "see the line about the log above"},
+                "there is no pipeline: it reads the log service, which is off",
+                extra={"remedy": "the line about the log service says why"},
             )
             return
         lake = self._wishes.lake.absolute()

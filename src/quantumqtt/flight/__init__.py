@@ -12,7 +12,7 @@ slow is slowed by HTTP/2 flow control and holds its share and nothing else; noth
 holds the log.
 """
 
-from quantumqtt.flight.broker_log import BrokerLog
+from quantumqtt.flight.broker_log import BrokerLog, NativeLog
 from quantumqtt.flight.gate import Gate, LoopbackGate, Reader, TokenGate
 from quantumqtt.flight.limits import FlightLimits
 from quantumqtt.flight.readers import BrokerGate, load_readers, new_token, open_gate, token_line
@@ -27,6 +27,7 @@ __all__ = [
     "LogService",
     "LogStore",
     "LoopbackGate",
+    "NativeLog",
     "ReadPlan",
     "Reader",
     "ServiceTls",

@@ -8,27 +8,67 @@ topic of a batch once.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quantumqtt.errors import OffsetExpired, StorageError
 from quantumqtt.flight.store import ReadPlan
 from quantumqtt.logwire import PartitionRange
 from quantumqtt.logwire.schema import schema_of
-from quantumqtt.node.native import NativeMessageLog
 
-# How long one log of several is waited for, before the others get a look.
-_TURN_S: Final = 0.05
+# How long the logs are waited for, before a look whether the service closes.
+_TURN_S: Final = 0.25
+
+
+class NativeLog(Protocol):
+    """What we need of `_core.MessageLog`: one partition, which any thread may ask."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose log."""
+
+    @property
+    def partition(self) -> int:
+        """Which part of it."""
+
+    def bounds(self) -> tuple[int, int]:
+        """Tell the earliest offset, and one past the last that is durable."""
+
+    def offset_for_time(self, ts_ms: int) -> int:
+        """Find the first offset that is not older."""
+
+    def read(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
+        allowed: Sequence[str] | None = None,
+    ) -> object:
+        """Open a range, as something with Arrow's C stream interface."""
+
+    def wait(self, position: int, timeout_ms: int) -> bool:
+        """Wait until it ends past a position."""
+
+    def statistics(self) -> Mapping[str, int]:
+        """Tell its size."""
 
 
 class BrokerLog:
     """A `LogStore` over the partitions of one node."""
 
-    def __init__(self, logs: Sequence[NativeMessageLog]) -> None:
-        self._logs: dict[str, dict[int, NativeMessageLog]] = {}
+    def __init__(self, logs: Sequence[NativeLog]) -> None:
+        self._logs: dict[str, dict[int, NativeLog]] = {}
         for log in logs:
             self._logs.setdefault(log.tenant, {})[log.partition] = log
+        self._closed = False
+
+    def close(self) -> None:
+        """End every wait; rows can still be read."""
+        self._closed = True
 
     def tenants(self) -> Sequence[str]:
         """List the tenants that have a log."""
@@ -47,13 +87,25 @@ class BrokerLog:
         judge, columns = plan.judge, plan.columns
         if judge is not None and columns is not None and "topic" not in columns:
             columns = (*columns, "topic")
-        stream = self._logs[plan.tenant][plan.partition].read(
-            plan.start,
-            plan.end,
-            columns=columns,
-            topics=plan.topics or None,
-            allowed=plan.allowed,
-        )
+        try:
+            stream = self._logs[plan.tenant][plan.partition].read(
+                plan.start,
+                plan.end,
+                columns=columns,
+                topics=plan.topics or None,
+                allowed=plan.allowed,
+            )
+        except StorageError as error:
+            if "have expired" not in str(error):
+                raise
+            raise OffsetExpired(
+                str(error),
+                hint="start at the earliest offset; longer retention keeps slow readers safe",
+                tenant=plan.tenant,
+                partition=plan.partition,
+                start=plan.start,
+                end=plan.end,
+            ) from error
         reader = pa.RecordBatchReader.from_stream(stream)
         if judge is None:
             return reader
@@ -63,16 +115,16 @@ class BrokerLog:
 
     def wait(self, tenant: str, positions: Mapping[int, int], timeout_s: float) -> None:
         """Return when a partition ends past its position, or when the time is up."""
-        logs = self._logs.get(tenant, {})
+        logs = self._logs[tenant]
         until = time.monotonic() + timeout_s
-        while (left_s := until - time.monotonic()) > 0:
-            turn_s = left_s if len(logs) == 1 else min(left_s, _TURN_S)
+        while (left_s := until - time.monotonic()) > 0 and not self._closed:
+            turn_s = min(left_s, _TURN_S / len(logs))
             for number, log in logs.items():
                 if log.wait(positions.get(number, 0), int(turn_s * 1_000)):
                     return
 
 
-def _range_of(log: NativeMessageLog) -> PartitionRange:
+def _range_of(log: NativeLog) -> PartitionRange:
     earliest, end = log.bounds()
     sizes = log.statistics()
     return PartitionRange(

@@ -32,7 +32,6 @@ from quantumqtt.node.native import (
     NODE_ID_EMBEDDED,
     MessageLog,
     NativeEvent,
-    NativeMessageLog,
     NativeNode,
     NodePlan,
     OpenNode,
@@ -191,10 +190,6 @@ class Broker:
                 "the broker is not running", hint="ask inside `async with Broker(...)`"
             )
         return node
-
-    def message_log(self, partition: int = 0) -> NativeMessageLog | None:
-        """Give the message log of a partition; None where there is none."""
-        return None
 
     def tell(self, values: Mapping[str, object]) -> None:
         """Say under `$SYS/broker/…` what a companion of this broker has to say, kept for later.

@@ -38,41 +38,6 @@ class NativeListener(Protocol):
         """The real port."""
 
 
-class NativeMessageLog(Protocol):
-    """The committed log of one partition; every method may be called from any thread."""
-
-    @property
-    def tenant(self) -> str:
-        """Whose log."""
-
-    @property
-    def partition(self) -> int:
-        """Which part of it."""
-
-    def bounds(self) -> tuple[int, int]:
-        """Tell the earliest offset, and one past the last that is durable."""
-
-    def offset_for_time(self, ts_ms: int) -> int:
-        """Find the first offset that is not older."""
-
-    def read(
-        self,
-        start: int = 0,
-        end: int | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        topics: Sequence[str] | None = None,
-        allowed: Sequence[str] | None = None,
-    ) -> object:
-        """Open a range, as something with Arrow's C stream interface."""
-
-    def wait(self, position: int, timeout_ms: int) -> bool:
-        """Wait until it ends past a position."""
-
-    def statistics(self) -> Mapping[str, int]:
-        """Tell its size."""
-
-
 class NativeEvent(Protocol):
     """Something that happened in the native half; fields that do not apply are None."""
 
