@@ -76,11 +76,12 @@ class NodeProcess:
         announced_errors: Sequence[str] = (),
         program: Sequence[str] = PROGRAM,
         admin_unasked: bool = False,
+        flight_unasked: bool = False,
         command: str = "serve",
     ) -> None:
         """Plan a process; by default on a free port of loopback, without admin and log service.
 
-        `admin_unasked` leaves the admin endpoint to the program's own default; `command` may be
+        `admin_unasked` and `flight_unasked` leave those to the program's defaults; `command` may be
         `up`, which has the same flags and more.
         """
         defaults = ["--json", "--log-format", "json"]
@@ -88,7 +89,7 @@ class NodeProcess:
             defaults += ["--listen", "tcp://127.0.0.1:0"]
         if "--admin" not in arguments and not admin_unasked:
             defaults += ["--admin", "off"]
-        if "--flight" not in arguments:
+        if "--flight" not in arguments and not flight_unasked:
             defaults += ["--flight", "off"]
         if not {"--data", "--durability"} & set(arguments):
             # The program's own default is a folder of the working directory.

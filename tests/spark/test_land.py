@@ -123,6 +123,7 @@ def run_kill_loop(
         pass
     assert last.finish() == 0, last.errors.read_text()[-3_000:]
     assert rows_of(home / "table", table_format) == expected(p0=ends[0], p1=ends[1])
+    assert not list((home / "table" / "_landing").glob("*")), "what was killed is swept away"
     landed_ends = open_place(str(home / "table"), table_format).landed()
     assert landed_ends == {("default", number): end for number, end in ends.items()}
     wait_until(lambda: not descendants(last.process.pid), what="no process is left over")

@@ -1,9 +1,9 @@
 """The running broker's own message log as the service's store.
 
 Everything that takes a while happens in native code without the interpreter: finding the end,
-waiting for more, reading blocks, and leaving out what a filter excludes. The one exception is a
-reader whose rules deny something: what a list of filters cannot say is asked topic by topic, each
-topic of a batch once.
+waiting for more, reading blocks, and leaving out what a filter excludes. Two kinds of reads pass
+through Python batch by batch: of a reader whose rules deny something, which a list of filters cannot
+say, so each topic of a batch is asked once; and with columns in another order than the log's.
 """
 
 import time
@@ -107,10 +107,12 @@ class BrokerLog:
                 end=plan.end,
             ) from error
         reader = pa.RecordBatchReader.from_stream(stream)
-        if judge is None:
+        wanted = schema_of(plan.columns)
+        if judge is None and reader.schema.names == wanted.names:
             return reader
+        batches = iter(reader) if judge is None else _judged(reader, judge)
         return pa.RecordBatchReader.from_batches(
-            schema_of(plan.columns), _judged(reader, judge, plan.columns)
+            wanted, (batch.select(wanted.names) for batch in batches)
         )
 
     def wait(self, tenant: str, positions: Mapping[int, int], timeout_s: float) -> None:
@@ -134,9 +136,7 @@ def _range_of(log: NativeLog) -> PartitionRange:
     )
 
 
-def _judged(
-    reader: pa.RecordBatchReader, judge: Callable[[str], bool], columns: Sequence[str] | None
-) -> Iterator[pa.RecordBatch]:
+def _judged(reader: pa.RecordBatchReader, judge: Callable[[str], bool]) -> Iterator[pa.RecordBatch]:
     known: dict[str, bool] = {}
     for batch in reader:
         topics = batch.column("topic")
@@ -149,4 +149,4 @@ def _judged(
         if len(known) > 100_000:
             known.clear()
         if kept.num_rows:
-            yield kept if columns is None else kept.select(list(columns))
+            yield kept

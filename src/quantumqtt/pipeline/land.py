@@ -140,6 +140,7 @@ def run_land(
     stop = stop or threading.Event()
     if stop.is_set():
         return 0
+    place.sweep()
     spark = local_session("quantumqtt land", master=options.master, settings=_settings(options))
     try:
         register(spark)
