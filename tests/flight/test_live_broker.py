@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +14,11 @@ import pytest
 from pyarrow import flight
 
 from quantumqtt.client import SyncClient
-from quantumqtt.errors import NotAuthorized
+from quantumqtt.errors import NotAuthorized, QuantuMQTTError
 from quantumqtt.flight import new_token, token_line
 from quantumqtt.logreader import LogReader
-from quantumqtt.logwire import ReadTicket, WaitQuestion
+from quantumqtt.logreader.retries import NO_RETRIES
+from quantumqtt.logwire import ReadTicket
 from tests.harness.node_process import END_DEADLINE_S, PROGRAM, NodeProcess, clean_environment
 from tests.harness.ports import taken_port
 from tests.harness.waiting import wait_until
@@ -29,7 +32,8 @@ KEY = ("tenant", "partition", "offset", "client_id", "session_epoch", "publish_s
 
 
 def start(data: Path, *flags: str, **how: object) -> NodeProcess:
-    return NodeProcess("--data", str(data), "--flight", "127.0.0.1:0", *flags, **how)  # type: ignore[arg-type]
+    where = ("--data", str(data), "--flight", "127.0.0.1:0")
+    return NodeProcess(*where, *flags, **how)  # type: ignore[arg-type]
 
 
 def endpoint(node: NodeProcess) -> str:
@@ -162,21 +166,24 @@ def write_rows(client: flight.FlightClient, headers: flight.FlightCallOptions) -
 
 
 def test_readers_do_not_hold_up_the_end(tmp_path: Path) -> None:
-    """One waits for more, one has a stream open and does not read."""
+    """One waits for more, one has a stream open that it does not read."""
     with start(tmp_path / "data") as node:
-        publish(node, 3_000)
-        reader = LogReader(endpoint(node))
-        client = flight.connect(endpoint(node))
-        question = WaitQuestion(tenant="default", positions={0: 9_000}, timeout_ms=600_000)
-        waiting = client.do_action(flight.Action("wait", question.to_bytes()))
-        ticket = ReadTicket(tenant="default", partition=0, start=0, end=3_000)
-        stream = client.do_get(flight.Ticket(ticket.to_bytes()))
-        assert stream.read_chunk().data.num_rows > 0
-        assert reader.partitions()[0].end == 3_000
-        node.signal(signal.SIGTERM)
-        assert node.wait_ended() == 0
-        del waiting, stream
-        client.close()
+        with SyncClient(f"mqtt://127.0.0.1:{node.port}") as client:
+            # More than sockets and flow control hold.
+            for token in [client.publish("big", bytes(512 * 1024), qos=1) for _ in range(40)]:
+                token.wait(END_DEADLINE_S)
+        reader = LogReader(endpoint(node), retries=NO_RETRIES)
+        held = reader.wait({0: 0}, timeout_s=END_DEADLINE_S)
+        with ThreadPoolExecutor(1) as pool, closing(flight.connect(endpoint(node))) as client_two:
+            waiting = pool.submit(reader.wait, {0: held[0].end}, timeout_s=30)
+            ticket = ReadTicket(tenant="default", partition=0, start=0, end=held[0].end)
+            stream = client_two.do_get(flight.Ticket(ticket.to_bytes()))
+            assert stream.read_chunk().data.num_rows > 0
+            node.signal(signal.SIGTERM)
+            assert node.wait_ended() == 0
+            with suppress(QuantuMQTTError):
+                waiting.result(END_DEADLINE_S)
+            stream.cancel()
 
 
 def refused(*flags: str, program: tuple[str, ...] = PROGRAM) -> list[str]:

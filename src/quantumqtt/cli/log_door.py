@@ -45,14 +45,19 @@ class LogDoor:
         if settings.flight_readers is not None:
             self.gate.replace(load_readers(settings.flight_readers))
 
-    def close(self) -> None:
-        """End the service. A reader that does not read may keep its stream until we are gone."""
+    def close(self) -> bool:
+        """End the service; False when a reader that does not read still keeps it.
+
+        gRPC waits for such a one without end, also when the interpreter does: then only leaving
+        the process helps.
+        """
         self.store.close()
         ending = threading.Thread(target=self.service.shutdown, name="log-door", daemon=True)
         ending.start()
         ending.join(CLOSE_S_MAX)
         if ending.is_alive():
             _log.warning("a reader of the log did not leave in time and is cut off")
+        return not ending.is_alive()
 
 
 def open_log_door(

@@ -186,7 +186,8 @@ class _View:
         if self._json:
             print(json.dumps(start.as_json()), flush=True)
             return
-        self._bar.update(self._task, description=f"starting Spark · {start.lag:,} behind")
+        doing = "landing" if start.running else "starting Spark"
+        self._bar.update(self._task, description=f"{doing} · {start.lag:,} behind")
 
     def show(self, progress: "LandProgress") -> None:
         if self._json:

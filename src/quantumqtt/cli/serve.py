@@ -233,7 +233,14 @@ def run(invocation: Invocation, company: "Company | None" = None) -> ExitCode:
             _log.warning("unknown environment variable", extra={"variable": name, "meant": guess})
         for left_out in invocation.ignored():
             _log.warning("an option of mosquitto.conf is left out", extra={"option": left_out})
-        return asyncio.run(_Service(invocation, settings, company or Company()).live())
+        service = _Service(invocation, settings, company or Company())
+        code = asyncio.run(service.live())
+        if service.is_held_up:
+            # Everything of ours is stopped and on disk; what is left would never end.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        return code
     except QuantuMQTTError as error:
         report(error)
         return exit_code_of(error)
@@ -284,6 +291,7 @@ class _Service:
         self._company = company
         self._broker = Broker(settings)
         self._log_door: LogDoor | None = None
+        self.is_held_up = False
         self._stop_wanted = asyncio.Event()
         self._reload_wanted = asyncio.Event()
 
@@ -308,7 +316,7 @@ class _Service:
         finally:
             await self._company.stop()
             if self._log_door is not None:
-                await asyncio.to_thread(self._log_door.close)
+                self.is_held_up = not await asyncio.to_thread(self._log_door.close)
             if admin is not None:
                 await asyncio.to_thread(admin.stop)
             await broker.stop()

@@ -2,8 +2,9 @@
 
 Everything that takes a while happens in native code without the interpreter: finding the end,
 waiting for more, reading blocks, and leaving out what a filter excludes. Two kinds of reads pass
-through Python batch by batch: of a reader whose rules deny something, which a list of filters cannot
-say, so each topic of a batch is asked once; and with columns in another order than the log's.
+through Python batch by batch: of a reader whose rules deny something, which a list of filters
+cannot say, so each topic of a batch is asked once; and with columns in another order than the
+log's.
 """
 
 import time

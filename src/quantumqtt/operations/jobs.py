@@ -204,7 +204,7 @@ class ChildJob:
         if rows:
             self._deaths = 0
         self._change(
-            state="working",
+            state="working" if said.get("running", True) else "starting",
             ends=ends,
             lag=lag,
             rows_per_s=rows_per_s,

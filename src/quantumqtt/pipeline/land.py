@@ -161,7 +161,9 @@ def run_land(
             else writing.trigger(processingTime=f"{options.interval_s} seconds")
         )
         try:
-            return _follow(writing.start(), on_progress, stop)
+            query = writing.start()
+            on_start(LandStart(lag=lag, ends=begun, running=True))
+            return _follow(query, on_progress, stop)
         except Exception as failure:
             typed = typed_error(failure)
             if typed is None:

@@ -14,15 +14,17 @@ class LandStart:
     Attributes:
         lag: Committed rows that have not landed.
         ends: Next offset of each partition.
+        running: Whether Spark has started; it takes a while.
     """
 
     lag: int
     ends: Mapping[int, int]
+    running: bool = False
 
     def as_json(self) -> dict[str, object]:
         """Spell it for `--json`."""
         offsets = {str(number): end for number, end in sorted(self.ends.items())}
-        return {"lag": self.lag, "offsets": offsets}
+        return {"running": self.running, "lag": self.lag, "offsets": offsets}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ import json, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 def say(**fields):
     print(json.dumps(fields), flush=True)
-say(lag=30, offsets={"0": 70})
+say(running=False, lag=30, offsets={"0": 70})
+say(running=True, lag=30, offsets={"0": 70})
 say(batch=0, rows=20, rows_per_s=10.5, batch_s=2.0, lag=10, offsets={"0": 90, "1": 0})
 """
 UNTIL_TOLD = "signal.sigwait([signal.SIGTERM])\n"
@@ -78,8 +79,9 @@ def test_what_it_says_is_what_is_reported() -> None:
     assert (found.state, found.lag, found.rows_total) == ("working", 10, 20)
     assert (found.rows_per_s, found.batch_s) == (10.5, 2.0)
     assert found.ends == {0: 90, 1: 0}
-    begun = next(report for report in reports if report.state == "working")
-    assert (begun.lag, begun.rows_total, begun.ends) == (30, 0, {0: 70})
+    assert [report.state for report in reports[:2]] == ["starting", "working"]
+    for begun in reports[:2]:
+        assert (begun.lag, begun.rows_total, begun.ends) == (30, 0, {0: 70})
     assert reports[-1].state == "stopped"
     assert reports[-1].restarts_total == 0
 
@@ -91,7 +93,8 @@ for line in ("", "null", "7", "{", '{"offsets": 7}', '{"offsets": {"a": 1}, "lag
     print(line)
 """
     _, reports = run(nonsense + SAYS + UNTIL_TOLD, lambda report: report.batches_total == 1)
-    assert [report.state for report in reports] == ["working", "working", "stopped"]
+    states = [report.state for report in reports]
+    assert states == ["starting", "working", "working", "stopped"]
 
 
 def test_one_that_dies_is_started_again_and_its_complaint_is_told() -> None:
