@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from tests.harness.ports import free_port
 
@@ -43,12 +44,22 @@ class Service:
             self._process = None
 
 
+class LogPlaceForTests(Protocol):
+    """A log service that landings read, and that ends what they leave running."""
+
+    readers: "list[Landing]"
+
+    @property
+    def endpoint(self) -> str:
+        """Where it is."""
+
+
 class Landing:
     """One run of `quantumqtt pipeline run land`, in a session of its own."""
 
     def __init__(
         self,
-        service: Service,
+        service: LogPlaceForTests,
         home: Path,
         *words: str,
         python: str = sys.executable,
