@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from quantumqtt.errors import ConfigError, InternalError, LandingConflict, TableMismatch
 from quantumqtt.logreader import LogPlace, LogReader
 from quantumqtt.pipeline.checkpoint import CheckpointEnds, read_checkpoint
-from quantumqtt.pipeline.progress import LandProgress, LandStart, read_progress
+from quantumqtt.pipeline.progress import LandProgress, LandStart, count_rows, read_progress
 from quantumqtt.spark.offsets import Ends
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _follow(
         for told in query.recentProgress:
             fields = json.loads(told.json) if hasattr(told, "json") else dict(told)
             # Spark repeats the last batch's number while nothing new comes.
-            if fields["batchId"] > reported and fields["numInputRows"] > 0:
+            if fields["batchId"] > reported and count_rows(fields) > 0:
                 progress = read_progress(fields, rows)
                 rows, reported = progress.rows_total, progress.batch
                 on_progress(progress)
