@@ -99,9 +99,9 @@ def test_a_pipeline_is_watched_started_again_and_never_hurts_the_broker(tmp_path
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
     flags = ("--data", str(tmp_path / "data"), "--flight", "127.0.0.1:0", "--admin", "127.0.0.1:0")
-    flags = (*flags, "--lake", str(tmp_path / "lake"), "--spark-python", str(tmp_path / "lands"))
+    land = ("--lake", str(tmp_path / "lake"), "--spark-python", str(tmp_path / "lands"))
     found = {"PATH": f"{tmp_path}:/bin:/usr/bin", "JAVA_HOME": ""}
-    with NodeProcess(*flags, command="up", environment=found) as node:
+    with NodeProcess(*flags, *land, command="up", environment=found) as node:
         with SyncClient(f"mqtt://127.0.0.1:{node.port}") as client:
             told = client.subscribe("$SYS/broker/pipeline/land/rows")
             for number in range(3):
