@@ -194,6 +194,12 @@ browser:
 spark *arguments:
     python -m tools.spark_environment {{ arguments }}
 
+# Broker and pipeline killed in turn and together while so many messages land: just kills 2000000
+[group('night')]
+kills messages="2000000" *arguments:
+    KILL_MESSAGES={{ messages }} \
+        python -m tools.spark_environment -m night tests/spark/test_kills.py {{ arguments }}
+
 # The client between proxies that hurt it, for an hour in all, or `just soak-client 5` minutes
 [group('night')]
 soak-client minutes="60":

@@ -191,6 +191,19 @@ class Broker:
             )
         return node
 
+    def tell(self, values: Mapping[str, object]) -> None:
+        """Say under `$SYS/broker/…` what a companion of this broker has to say, kept for later.
+
+        An empty value ends what was said. A broker that does not report (`sys_interval_s = 0`) or
+        does not run says nothing.
+        """
+        node = self._node
+        if node is None or not self.settings.sys_interval_s:
+            return
+        node.say(
+            [(f"$SYS/broker/{name}", str(said).encode(), True) for name, said in values.items()]
+        )
+
     def events(self, *, buffer_count_max: int = BUFFER_COUNT_MAX_DEFAULT) -> EventStream:
         """Watch what happens from now on; the stream ends when the broker stops.
 
