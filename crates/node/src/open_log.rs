@@ -173,14 +173,16 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
         let bell = Arc::clone(&bell);
         Arc::new(move |token| bell.ring(token))
     };
-    let (journal, groups) = Journal::open(Arc::new(disk), options, &keys, wake)?;
+    let mut restored = None;
+    let accept = |groups: &[RecoveredGroup]| {
+        restored = restore_if_sound(groups)?;
+        Ok::<(), LogError>(())
+    };
+    let (journal, groups) = Journal::open_if(Arc::new(disk), options, &keys, wake, accept)?;
     let recovered = match groups.into_iter().find(|group| group.id() == GROUP) {
         Some(recovered) => recovered,
         None => make_group(&journal, beginning)?,
     };
-    if let Some(damage) = recovered.quarantined() {
-        return Err(LogError::Quarantined(damage.clone()));
-    }
     let journal = Arc::new(journal);
     let view = Arc::new(LogView::new(Arc::clone(&journal)));
     let cadence = Cadence {
@@ -189,12 +191,12 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     };
     let mut checkpointer =
         Checkpointer::new(cadence, Arc::clone(&bell), beginning.owner, beginning.now_ms);
-    let machine = match recovered.checkpoint() {
+    let machine = match restored {
         None => Machine::new(beginning.header.partition, Limits::default()),
-        Some(checkpoint) => {
-            checkpointer.restored_from(checkpoint.index());
-            view.checkpoint_index.store(checkpoint.index(), Ordering::Relaxed);
-            restore(checkpoint)?
+        Some((index, machine)) => {
+            checkpointer.restored_from(index);
+            view.checkpoint_index.store(index, Ordering::Relaxed);
+            machine
         }
     };
     let group = Group::start(recovered, GroupOptions::new(usize::from(beginning.owner)));
@@ -205,6 +207,17 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     begin_life(&mut partition, beginning);
     settle(&mut partition, &bell)?;
     Ok(Opened { partition, view, bell, checkpointer })
+}
+
+/// Judge what the journal found while nothing was written yet: damage to what was acknowledged
+/// refuses the start, and so does a checkpoint that holds no state.
+fn restore_if_sound(groups: &[RecoveredGroup]) -> Result<Option<(u64, Machine)>, LogError> {
+    let Some(found) = groups.iter().find(|group| group.id() == GROUP) else { return Ok(None) };
+    if let Some(damage) = found.quarantined() {
+        return Err(LogError::Quarantined(damage.clone()));
+    }
+    let Some(checkpoint) = found.checkpoint() else { return Ok(None) };
+    Ok(Some((checkpoint.index(), restore(checkpoint)?)))
 }
 
 /// The state a checkpoint holds; its own digest was checked on the way.
