@@ -156,8 +156,9 @@ impl LogSpec {
     #[new]
     #[pyo3(signature = (
         *, directory, key_file, group_delay_ms, segment_bytes, checkpoint_interval_s,
-        checkpoint_log_bytes,
+        checkpoint_log_bytes, scrub_bytes_per_s=0, scrub_interval_s=21_600, disk_bytes_max=None,
     ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         directory: PathBuf,
         key_file: PathBuf,
@@ -165,6 +166,9 @@ impl LogSpec {
         segment_bytes: u64,
         checkpoint_interval_s: u64,
         checkpoint_log_bytes: u64,
+        scrub_bytes_per_s: u64,
+        scrub_interval_s: u64,
+        disk_bytes_max: Option<u64>,
     ) -> Self {
         Self(LogConfig {
             directory,
@@ -173,6 +177,9 @@ impl LogSpec {
             segment_bytes,
             checkpoint_interval: Duration::from_secs(checkpoint_interval_s),
             checkpoint_log_bytes,
+            scrub_bytes_per_s,
+            scrub_interval: Duration::from_secs(scrub_interval_s),
+            disk_bytes_max,
         })
     }
 }

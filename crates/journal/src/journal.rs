@@ -352,7 +352,7 @@ fn give_back(disk: &dyn Disk, ended: &Sealed, alignment: u32) {
         .and_then(|file| if file.length()? > used { file.cut_off(used) } else { Ok(()) });
 }
 
-fn lock(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>, JournalError> {
+pub(crate) fn lock(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>, JournalError> {
     disk.lock(LOCK_PATH).map_err(|why| {
         if why.kind() == std::io::ErrorKind::WouldBlock {
             return JournalError::Locked { path: LOCK_PATH.to_owned() };
@@ -375,7 +375,7 @@ fn mark_of(checkpoint: &Checkpoint) -> CheckpointMark {
 
 /// The newest usable checkpoint of each group; a group whose log needs one and has none is an
 /// error.
-fn find_checkpoints(
+pub(crate) fn find_checkpoints(
     disk: &Arc<dyn Disk>,
     ring: &mut KeyRing<'_>,
     signer: &Signer,

@@ -54,6 +54,8 @@ pub(crate) struct Checkpointer {
     last_index: u64,
     last_written_bytes: u64,
     not_before_ms: u64,
+    /// Somebody asked for one before its time.
+    is_wanted: bool,
 }
 
 /// What the thread gets.
@@ -74,7 +76,13 @@ impl Checkpointer {
             last_index: 0,
             last_written_bytes: 0,
             not_before_ms: 0,
+            is_wanted: false,
         }
+    }
+
+    /// Make one soon: the log behind it is worth more cut than kept.
+    pub(crate) fn want(&mut self) {
+        self.is_wanted = true;
     }
 
     /// Whoever was restored from a checkpoint owes the next one later.
@@ -105,10 +113,11 @@ impl Checkpointer {
         let written = log.written_bytes().saturating_sub(self.last_written_bytes);
         let has_waited = now_ms.saturating_sub(self.last_at_ms) >= self.cadence.interval_ms;
         let has_grown = log.applied_index() > self.last_index;
-        has_grown && (has_waited || written >= self.cadence.log_bytes)
+        has_grown && (self.is_wanted || has_waited || written >= self.cadence.log_bytes)
     }
 
     fn begin(&mut self, now_ms: u64, machine: &mut Machine, log: &mut DurableLog) {
+        self.is_wanted = false;
         self.last_at_ms = now_ms;
         self.last_written_bytes = log.written_bytes();
         self.not_before_ms = now_ms + CHECKPOINT_RETRY_MS;

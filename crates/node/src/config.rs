@@ -83,6 +83,12 @@ pub struct LogConfig {
     pub checkpoint_interval: Duration,
     /// … and whenever it has grown by this much.
     pub checkpoint_log_bytes: u64,
+    /// How fast what is at rest is read again in the background; 0 never does.
+    pub scrub_bytes_per_s: u64,
+    /// From the beginning of one such pass to that of the next.
+    pub scrub_interval: Duration,
+    /// Bytes the directory may take, if that is less than the disk has.
+    pub disk_bytes_max: Option<u64>,
 }
 
 /// All that a node needs to know.

@@ -35,6 +35,18 @@ pub(crate) const GROUP_SYNC_BYTES: u64 = 64 * 1024;
 pub(crate) const CHECKPOINT_CHUNK_BYTES: usize = 256 * 1024;
 /// Between two attempts at a checkpoint, whatever asks for the second.
 pub(crate) const CHECKPOINT_RETRY_MS: u64 = 1_000;
+/// A look at how full the disk is.
+pub(crate) const DISK_LOOK_MS: u64 = 1_000;
+/// From so much of the disk on credits are halved and the log is cut (LOG-37) …
+pub(crate) const DISK_TIGHT_PERCENT: u64 = 80;
+/// … and from so much on nothing new is taken.
+pub(crate) const DISK_FULL_PERCENT: u64 = 90;
+/// Both end so much below, lest they come and go.
+pub(crate) const DISK_CLEARING_PERCENT: u64 = 2;
+/// The background scrub reads so much at once, and rests as long as its pace wants.
+pub(crate) const SCRUB_READ_BYTES: usize = 256 * 1024;
+/// Whoever asks for the digest or a session waits no longer: the node may be at its end.
+pub(crate) const ANSWER_WITHIN_MS: u64 = 10_000;
 /// Where the journal keeps its segments, inside the data directory.
 pub(crate) const WAL_FOLDER: &str = "wal";
 /// Partitions until forwarding between partitions exists.

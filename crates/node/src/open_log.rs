@@ -147,6 +147,7 @@ pub(crate) struct Opened {
     pub(crate) view: Arc<LogView>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) checkpointer: Checkpointer,
+    pub(crate) keys: Arc<LocalKeyFile>,
 }
 
 /// What opening needs to know of the partition.
@@ -161,7 +162,7 @@ pub(crate) struct Beginning {
 pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, LogError> {
     let unusable = |source| LogError::Directory { path: config.directory.clone(), source };
     let disk = FileDisk::new(&config.directory).map_err(unusable)?;
-    let keys = open_keys(config)?;
+    let keys = Arc::new(open_keys(config)?);
     let mut options = JournalOptions::new(u64::from(beginning.header.leader));
     options.segment_bytes = config.segment_bytes;
     if let Some(delay) = config.group_delay {
@@ -178,7 +179,7 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
         restored = restore_if_sound(groups)?;
         Ok::<(), LogError>(())
     };
-    let (journal, groups) = Journal::open_if(Arc::new(disk), options, &keys, wake, accept)?;
+    let (journal, groups) = Journal::open_if(Arc::new(disk), options, &*keys, wake, accept)?;
     let recovered = match groups.into_iter().find(|group| group.id() == GROUP) {
         Some(recovered) => recovered,
         None => make_group(&journal, beginning)?,
@@ -206,7 +207,7 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     settle(&mut partition, &bell)?;
     begin_life(&mut partition, beginning);
     settle(&mut partition, &bell)?;
-    Ok(Opened { partition, view, bell, checkpointer })
+    Ok(Opened { partition, view, bell, checkpointer, keys })
 }
 
 /// Judge what the journal found while nothing was written yet: damage to what was acknowledged

@@ -12,7 +12,7 @@ use quantumqtt_machine::{
 };
 
 use crate::checkpointer::{Checkpointer, Wanted};
-use crate::log::{Log, LogFailure};
+use crate::log::{DurableLog, Log, LogFailure};
 
 pub(crate) struct Partition {
     machine: Machine,
@@ -53,6 +53,18 @@ impl Partition {
 
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// The last entry in the state; under `memory` entries are not numbered.
+    pub(crate) fn applied_index(&self) -> u64 {
+        self.log.as_durable().map_or(0, DurableLog::state_index)
+    }
+
+    /// A checkpoint is wanted as soon as there is something to put into it.
+    pub(crate) fn want_checkpoint(&mut self) {
+        if let Some(checkpointer) = &mut self.checkpointer {
+            checkpointer.want();
+        }
     }
 
     /// From now on checkpoints are made.

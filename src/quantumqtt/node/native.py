@@ -158,6 +158,38 @@ class LogStatistics(Protocol):
     def checkpoint_error(self) -> str | None:
         """Why the latest attempt failed, if it did."""
 
+    @property
+    def disk_level(self) -> str:
+        """`roomy`, `tight` or `full`."""
+
+    @property
+    def disk_used_bytes(self) -> int:
+        """What the log has of its disk."""
+
+    @property
+    def disk_capacity_bytes(self) -> int:
+        """What it has and could have."""
+
+    @property
+    def scrub_bytes_total(self) -> int:
+        """Bytes at rest that were read again."""
+
+    @property
+    def scrub_passes_total(self) -> int:
+        """Times that everything at rest was."""
+
+    @property
+    def scrub_findings_total(self) -> int:
+        """Files that did not check out."""
+
+    @property
+    def scrub_coverage_age_ms(self) -> int:
+        """Since the last time that everything was."""
+
+    @property
+    def scrub_damage(self) -> str | None:
+        """What does not check out now."""
+
 
 class Statistics(Protocol):
     """A frozen snapshot of the node's counters; the only thing exporters read."""
@@ -299,6 +331,12 @@ class NativeNode(Protocol):
     def statistics(self) -> Statistics:
         """Take a snapshot of the counters."""
 
+    def digest(self) -> tuple[int, str]:
+        """Take the last index in the state, and the digest of all of it."""
+
+    def session(self, client_id: str) -> dict[str, object] | None:
+        """Take a copy of a stored session."""
+
     def drain(self, deadline_ms: int) -> bool:
         """Stop accepting and let clients leave; blocks."""
 
@@ -336,6 +374,9 @@ class LogPlan:
     segment_bytes: int
     checkpoint_interval_s: int
     checkpoint_log_bytes: int
+    scrub_bytes_per_s: int = 0
+    scrub_interval_s: int = 21_600
+    disk_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +459,9 @@ def plan_log(settings: Settings) -> LogPlan | None:
         segment_bytes=storage.segment_bytes,
         checkpoint_interval_s=storage.checkpoint_interval_s,
         checkpoint_log_bytes=storage.checkpoint_log_bytes,
+        scrub_bytes_per_s=storage.scrub_bytes_per_s,
+        scrub_interval_s=storage.scrub_interval_s,
+        disk_bytes_max=storage.disk_bytes_max,
     )
 
 
@@ -429,6 +473,9 @@ def _native_log(plan: LogPlan) -> _core.LogSpec:
         segment_bytes=plan.segment_bytes,
         checkpoint_interval_s=plan.checkpoint_interval_s,
         checkpoint_log_bytes=plan.checkpoint_log_bytes,
+        scrub_bytes_per_s=plan.scrub_bytes_per_s,
+        scrub_interval_s=plan.scrub_interval_s,
+        disk_bytes_max=plan.disk_bytes_max,
     )
 
 
