@@ -113,8 +113,8 @@ def table(runs: dict[str, _Document], syncs: dict[str, str]) -> str:
     lines = [
         "# What brokers lost of what they had acknowledged",
         "",
-        "Violations of checks. `kill` is kill -9, `power` a power cut at the same kind of instant. Each"
-        " broker is named with its durability: Mosquitto writes its database once a second.",
+        "Violations of checks. `kill` is kill -9, `power` a power cut at the same kind of instant.",
+        "Each broker is named with its durability; Mosquitto writes its database once a second.",
         "",
         f"| | {' | '.join(runs)} |",
         f"| --- |{' ---: |' * len(runs)}",

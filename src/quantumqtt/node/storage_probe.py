@@ -9,7 +9,7 @@ at the start. Nothing is proved by finding nothing; see `quantumqtt torture --fa
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +119,9 @@ def parse_mounts(text: str) -> list[Mount]:
     return mounts
 
 
-def fastest_sync(directory: Path) -> float | None:
+def fastest_sync(
+    directory: Path, *, clock: Callable[[], float] = time.perf_counter
+) -> float | None:
     """Measure syncs of one block until one is plausible; None when it cannot be tried."""
     path = directory / _PROBE_FILE
     fastest: float | None = None
@@ -130,9 +132,9 @@ def fastest_sync(directory: Path) -> float | None:
     try:
         for _ in range(_SYNC_TRIES):
             os.pwrite(descriptor, _BLOCK, 0)
-            began = time.perf_counter()
+            began = clock()
             os.fdatasync(descriptor)
-            took = time.perf_counter() - began
+            took = clock() - began
             fastest = took if fastest is None else max(fastest, took)
             if took >= _SYNC_SECONDS_MIN:
                 break

@@ -462,7 +462,7 @@ class Ledger:
             self._wills[payload].is_due = False
 
     def on_goodbye(self, payload: bytes) -> None:
-        """The broker closed after a DISCONNECT, which withdraws the will; it has no other answer."""
+        """The broker closed after a DISCONNECT, which has no other answer: no will is due."""
         if payload in self._wills:
             self._wills[payload].is_due = False
             self._wills[payload].goodbye = self._tick()
