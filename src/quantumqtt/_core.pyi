@@ -25,6 +25,8 @@ _EventKind = Literal[
     "access_denied",
     "overrun",
     "shard_failed",
+    "log_damaged",
+    "disk_level_changed",
 ]
 
 _PropertyValue = bool | int | str | bytes | tuple[str, str]
@@ -364,10 +366,15 @@ class LogSpec:
         retention_age_s: int | None = None,
         retention_bytes: int | None = None,
         chunk_bytes: int = ...,
+        scrub_bytes_per_s: int = 0,
+        scrub_interval_s: int = 21_600,
+        disk_bytes_max: int | None = None,
     ) -> LogSpec:
         """Without `group_delay_ms` a sync waits for nothing: durability `strict`.
 
-        Without a retention the message log keeps everything.
+        Without a retention the message log keeps everything. What is at rest is read again at
+        `scrub_bytes_per_s`; 0 never does. `disk_bytes_max` bounds the directory where that is less
+        than the disk.
         """
 
 @final
@@ -484,6 +491,26 @@ class LogStatistics:
     def checkpoints_total(self) -> int: ...
     @property
     def checkpoint_failures_total(self) -> int: ...
+    @property
+    def disk_level(self) -> Literal["roomy", "tight", "full"]: ...
+    @property
+    def disk_used_bytes(self) -> int: ...
+    @property
+    def disk_capacity_bytes(self) -> int:
+        """What the log has and could have; 0 before the first look."""
+    @property
+    def scrub_bytes_total(self) -> int:
+        """Bytes at rest that were read again."""
+    @property
+    def scrub_passes_total(self) -> int: ...
+    @property
+    def scrub_findings_total(self) -> int: ...
+    @property
+    def scrub_coverage_age_ms(self) -> int:
+        """Since the end of the last pass, or since the start."""
+    @property
+    def scrub_damage(self) -> str | None:
+        """What does not check out, until a pass finds everything whole."""
     @property
     def checkpoint_error(self) -> str | None:
         """Why the latest attempt at a checkpoint failed, if it did."""
@@ -613,6 +640,10 @@ class Node:
         Raises:
             ValueError: There is no such partition.
         """
+    def digest(self) -> tuple[int, str]:
+        """The last entry in the state, and the digest of all of it. Walks the state."""
+    def session(self, client_id: str) -> dict[str, object] | None:
+        """A stored session as plain values; None for a client that has none."""
     def drain(self, deadline_ms: int) -> bool:
         """Stop accepting, tell v5 clients 0x8B, flush and close; True when all left in time.
 
@@ -813,6 +844,51 @@ def decode_entry(entry: bytes) -> tuple[dict[str, int], list[_NamedRecord]]:
     Raises:
         ValueError: The bytes are no entry this build can read.
     """
+
+def verify_log(
+    directory: str | PathLike[str],
+    key_file: str | PathLike[str],
+    *,
+    progress: Callable[[int, int, int], object] | None = None,
+) -> dict[str, object]:
+    """Check everything in a data directory that nobody uses; changes nothing.
+
+    `progress` is told files done, files in all and bytes read.
+
+    Raises:
+        ConfigError: There is no log, it is in use, or not for this key or this version.
+        StorageError: It cannot be read.
+    """
+
+def count_log(
+    directory: str | PathLike[str],
+    key_file: str | PathLike[str],
+    *,
+    progress: Callable[[int, int, int], object] | None = None,
+) -> dict[str, object]:
+    """Check like `verify_log`, and count entries and commands by kind if all is sound."""
+
+def dump_log(
+    directory: str | PathLike[str],
+    key_file: str | PathLike[str],
+    each: Callable[[list[dict[str, object]]], bool],
+    *,
+    first_index: int = 0,
+    last_index: int | None = None,
+) -> None:
+    """Hand over records in batches, in order, until `each` says False.
+
+    Raises:
+        CorruptLog: From here on it is damaged; what came before was handed over.
+    """
+
+def replay_log(
+    directory: str | PathLike[str],
+    key_file: str | PathLike[str],
+    *,
+    until: int | None = None,
+) -> dict[str, object]:
+    """Make the state of a log, as a start would; tells its index, digest and sizes."""
 
 def restore_machine(chunks: Sequence[bytes]) -> Machine:
     """Make a machine from the chunks of a checkpoint.

@@ -133,6 +133,12 @@ class FakeNode:
             os.eventfd_read(descriptor)
         return taken
 
+    def digest(self) -> tuple[int, str]:
+        return 7, "0" * 32
+
+    def session(self, client_id: str) -> dict[str, object] | None:
+        return {"client_id": client_id} if client_id == "stored" else None
+
     def answer_admissions(
         self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = False
     ) -> None:

@@ -17,6 +17,7 @@ mod crank;
 mod errors;
 mod event;
 mod functions;
+mod log_tools;
 mod message_log;
 mod node;
 mod records;
@@ -57,6 +58,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(crank::encode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::decode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::restore_machine, module)?)?;
+    module.add_function(wrap_pyfunction!(log_tools::verify_log, module)?)?;
+    module.add_function(wrap_pyfunction!(log_tools::count_log, module)?)?;
+    module.add_function(wrap_pyfunction!(log_tools::dump_log, module)?)?;
+    module.add_function(wrap_pyfunction!(log_tools::replay_log, module)?)?;
     module.add_class::<records::RecordLog>()?;
     module.add_class::<records::RecordStream>()?;
     module.add_class::<message_log::MessageLog>()?;

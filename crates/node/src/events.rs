@@ -28,6 +28,8 @@ pub enum EventKind {
     AccessDenied,
     Overrun,
     ShardFailed,
+    LogDamaged,
+    DiskLevelChanged,
 }
 
 impl EventKind {
@@ -42,6 +44,8 @@ impl EventKind {
             Self::AccessDenied => "access_denied",
             Self::Overrun => "overrun",
             Self::ShardFailed => "shard_failed",
+            Self::LogDamaged => "log_damaged",
+            Self::DiskLevelChanged => "disk_level_changed",
         }
     }
 }

@@ -55,6 +55,18 @@ pub(crate) const RECORDS_TEND_MS: u64 = 30_000;
 pub(crate) const RECORD_READERS: usize = 2;
 /// Where chunks of the message log lie, inside the data directory.
 pub(crate) const RECORDS_FOLDER: &str = "records";
+/// A look at how full the disk is.
+pub(crate) const DISK_LOOK_MS: u64 = 1_000;
+/// From so much of the disk on credits are halved and the log is cut (LOG-37) …
+pub(crate) const DISK_TIGHT_PERCENT: u64 = 80;
+/// … and from so much on nothing new is taken.
+pub(crate) const DISK_FULL_PERCENT: u64 = 90;
+/// Both end so much below, lest they come and go.
+pub(crate) const DISK_CLEARING_PERCENT: u64 = 2;
+/// The background scrub reads so much at once, and rests as long as its pace wants.
+pub(crate) const SCRUB_READ_BYTES: usize = 256 * 1024;
+/// Whoever asks for the digest or a session waits no longer: the node may be at its end.
+pub(crate) const ANSWER_WITHIN_MS: u64 = 10_000;
 /// Where the journal keeps its segments, inside the data directory.
 pub(crate) const WAL_FOLDER: &str = "wal";
 /// Partitions until forwarding between partitions exists.

@@ -100,6 +100,13 @@ impl Partition {
         self.records.as_ref().is_some_and(|records| records.intake.is_behind())
     }
 
+    /// A checkpoint is wanted as soon as there is something to put into it.
+    pub(crate) fn want_checkpoint(&mut self) {
+        if let Some(checkpointer) = &mut self.checkpointer {
+            checkpointer.want();
+        }
+    }
+
     /// From now on checkpoints are made.
     pub(crate) fn keep_checkpoints(&mut self, checkpointer: Checkpointer) {
         self.checkpointer = Some(checkpointer);
@@ -155,6 +162,11 @@ impl Partition {
     /// The index of the entry that was applied last; 0 without a log.
     pub(crate) fn applied_index(&self) -> u64 {
         self.log.as_durable().map_or(0, DurableLog::applied_index)
+    }
+
+    /// The last entry in the state, Raft's own included; under `memory` entries are not numbered.
+    pub(crate) fn state_index(&self) -> u64 {
+        self.log.as_durable().map_or(0, DurableLog::state_index)
     }
 
     /// Whether the disk has no room for what waits.

@@ -37,6 +37,7 @@ use crate::outbound::{self, Outbound, Sent};
 use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{Partition, PartitionError};
 use crate::pressure::Pressure;
+use crate::questions::Question;
 use crate::reasons::{CloseReason, DropReason, RefusalReason};
 use crate::registry::Registry;
 use crate::retained::{PageWanted, PageWritten};
@@ -97,6 +98,10 @@ pub(crate) enum Mail {
     LogMoved,
     /// The thread that writes a checkpoint asks the partition's owner for something.
     CheckpointWants(Wanted),
+    /// To a partition's owner: somebody outside wants to know something of the state.
+    Asked(Question),
+    /// To a partition's owner: cut the log as soon as that is possible.
+    CheckpointWanted,
     /// The log has caught up: publishers that were held may go on.
     LogHasRoom,
     /// A retained QoS 0 publish is committed.
@@ -635,6 +640,16 @@ impl Service for ShardService {
                 }
             }
             Mail::LogMoved => {}
+            Mail::Asked(question) => {
+                if let Some(partition) = &self.partition {
+                    question.answer(partition);
+                }
+            }
+            Mail::CheckpointWanted => {
+                if let Some(partition) = &mut self.partition {
+                    partition.want_checkpoint();
+                }
+            }
             Mail::CheckpointWants(wanted) => {
                 if let Some(partition) = &mut self.partition {
                     partition.on_checkpoint_wanted(wanted);

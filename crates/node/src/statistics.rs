@@ -116,6 +116,23 @@ pub struct LogStatistics {
     pub checkpoint_failures_total: u64,
     /// Why the latest attempt failed, if it did.
     pub checkpoint_error: Option<String>,
+    /// `roomy`, `tight` or `full`.
+    pub disk_level: &'static str,
+    pub disk_used_bytes: u64,
+    pub disk_capacity_bytes: u64,
+    pub scrub: ScrubStatistics,
+}
+
+/// What the background scrub says of itself.
+#[derive(Debug, Clone, Default)]
+#[expect(missing_docs, reason = "the names are the metrics; documented in _core.pyi")]
+pub struct ScrubStatistics {
+    pub bytes_total: u64,
+    pub passes_total: u64,
+    pub findings_total: u64,
+    pub coverage_age_ms: u64,
+    /// What does not check out, until a pass finds everything whole.
+    pub damage: Option<String>,
 }
 
 /// A frozen snapshot of the whole node; the only thing exporters read.

@@ -42,6 +42,7 @@ from quantumqtt.node.native import (
 )
 from quantumqtt.node.news import NewsDesk, news_of
 from quantumqtt.node.password_desk import PasswordDesk
+from quantumqtt.node.storage_probe import enforce_storage, probe_storage
 from quantumqtt.node.system_topics import SystemTopics
 from quantumqtt.policy import Access, Authenticate, Hooks, Mechanism, overrides
 from quantumqtt.policy.mechanisms import method_names
@@ -142,6 +143,7 @@ class Broker:
         self._lifecycle = Lifecycle()
         self._node: NativeNode | None = None
         self._data: DataDirectory | None = None
+        self._storage_findings: tuple[str, ...] = ()
         self._desk: AdmissionDesk | None = None
         self._pump: EventPump | None = None
         self._narrator = Narrator()
@@ -182,6 +184,29 @@ class Broker:
             ValueError: There is no such partition.
         """
         return self._running_node().message_log(partition)
+
+    @property
+    def storage_findings(self) -> tuple[str, ...]:
+        """What is suspicious about the disk below the log."""
+        return self._storage_findings
+
+    def digest(self) -> tuple[int, str]:
+        """Take the last index in the state and the digest of all of it; walks the state.
+
+        Blocks until the state's owner answers, so not for an event loop.
+
+        Raises:
+            TransportError: The broker is not running.
+        """
+        return self._running_node().digest()
+
+    def session(self, client_id: str) -> dict[str, object] | None:
+        """Take a copy of a client's stored session, None when it has none; blocks like `digest`.
+
+        Raises:
+            TransportError: The broker is not running.
+        """
+        return self._running_node().session(client_id)
 
     def _running_node(self) -> NativeNode:
         node = self._node
@@ -304,10 +329,27 @@ class Broker:
             if self._data is not None:
                 self._data.release()
 
+    async def _probe_storage(self, settings: Settings) -> None:
+        """Look whether the disk below the log can be trusted (LOG-36)."""
+        log = plan_log(settings)
+        if log is None:
+            return
+        findings = await _in_thread(lambda: probe_storage(log.directory))
+        enforce_storage(
+            log.directory,
+            findings,
+            is_production=settings.profile == "production",
+            is_accepted=settings.storage.accept_unsafe,
+        )
+        self._storage_findings = findings
+        for finding in findings:
+            _log.warning("storage may lose what was acknowledged", extra={"reason": finding})
+
     async def _start(self) -> None:
         settings = self.settings
         if settings.data is not None:
             self._data = DataDirectory.claim(settings.data)
+        await self._probe_storage(settings)
         # Files are read and names resolved away from the loop: both may block.
         access = self._access = await _in_thread(lambda: Access.load(settings))
         listeners = await _in_thread(lambda: plan_listeners(settings))
