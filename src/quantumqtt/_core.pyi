@@ -605,6 +605,12 @@ class Node:
         """An eventfd, readable while events wait. The node owns it; do not close it."""
     def poll_events(self, count_max: int = 1024) -> Sequence[Event]:
         """Take what happened since the last call, oldest first, without waiting."""
+    def tell_sessions(self, *, always: bool) -> None:
+        """Say whether `session_opened` and `session_closed` are always wanted, as they are at first.
+
+        Otherwise they are told only while some client subscribes below `$SYS/` to more than the
+        figures in `$SYS/broker/`.
+        """
     def answer_admissions(
         self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = False
     ) -> None:

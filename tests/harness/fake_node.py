@@ -97,6 +97,7 @@ class FakeNode:
         self.clients_left.set()
         self.snapshot = FakeStatistics()
         self._start_error = start_error
+        self.tells_sessions = True
         self._events: list[FakeEvent] = []
         self._descriptor: int | None = None
 
@@ -138,6 +139,10 @@ class FakeNode:
 
     def session(self, client_id: str) -> dict[str, object] | None:
         return {"client_id": client_id} if client_id == "stored" else None
+
+    def tell_sessions(self, *, always: bool) -> None:
+        self.event_fd()
+        self.tells_sessions = always
 
     def answer_admissions(
         self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = False

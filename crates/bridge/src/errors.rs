@@ -127,10 +127,6 @@ pub(crate) fn from_opening(error: &LogError) -> PyErr {
     from_log(error, words(error))
 }
 
-pub(crate) fn from_journal(error: JournalError) -> PyErr {
-    from_opening(&LogError::Journal(error))
-}
-
 fn bind_hint(source: &std::io::Error) -> &'static str {
     match source.kind() {
         std::io::ErrorKind::AddrInUse => {

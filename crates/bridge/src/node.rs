@@ -104,6 +104,12 @@ impl Node {
         Ok(events.into_iter().map(wrap).collect())
     }
 
+    #[pyo3(signature = (*, always))]
+    fn tell_sessions(&self, always: bool) -> PyResult<()> {
+        self.running()?.node.set_tells_sessions(always);
+        Ok(())
+    }
+
     #[pyo3(signature = (verdicts, *, may_be_remembered=false))]
     fn answer_admissions(&self, verdicts: Vec<(u64, u8)>, may_be_remembered: bool) -> PyResult<()> {
         self.running()?.node.answer_admissions(&verdicts, may_be_remembered);

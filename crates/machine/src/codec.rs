@@ -23,9 +23,13 @@ pub(crate) mod kind {
     pub(crate) const CLIENT_ACK: u8 = 7;
     pub(crate) const TICK: u8 = 8;
     pub(crate) const SET_LIMITS: u8 = 9;
+    pub(crate) const PUBACK_RUN: u8 = 10;
     pub(crate) const FIRST: u8 = OPEN_SESSION;
-    pub(crate) const LAST: u8 = SET_LIMITS;
+    pub(crate) const LAST: u8 = PUBACK_RUN;
 }
+
+/// How many PUBACKs one record holds at most; bounds what one record costs to apply.
+pub(crate) const PUBACK_RUN_MAX: u16 = 512;
 
 /// Appends the body of `command` and returns its kind.
 pub(crate) fn write_command(out: &mut Vec<u8>, command: &Command<'_>) -> u8 {
@@ -334,6 +338,43 @@ fn read_client_ack<'a>(reader: &mut FieldReader<'a>) -> Result<ClientAck<'a>, Fi
         kind: AckKind::from_byte(reader.byte()?).ok_or(FieldError::Range)?,
         reason: ReasonCode(reader.byte()?),
     })
+}
+
+/// PUBACKs of one client for ids that follow each other, as one record: what reading takes apart
+/// again is what was written, command by command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PubAckRun<'a> {
+    pub(crate) client_id: &'a str,
+    pub(crate) session_epoch: u64,
+    /// The id of the first.
+    pub(crate) first: u16,
+    /// At least 2: one alone is written as what it is.
+    pub(crate) count: u16,
+}
+
+/// The id behind `packet_id` that is next given out.
+pub(crate) fn id_after(packet_id: u16) -> u16 {
+    packet_id.checked_add(1).unwrap_or(1)
+}
+
+pub(crate) fn write_puback_run(out: &mut Vec<u8>, run: &PubAckRun<'_>) {
+    write_text(out, run.client_id);
+    write_number(out, run.session_epoch);
+    write_number(out, u64::from(run.first));
+    write_number(out, u64::from(run.count));
+}
+
+pub(crate) fn read_puback_run(body: &[u8]) -> Result<PubAckRun<'_>, FieldError> {
+    let mut reader = FieldReader::new(body);
+    let run = PubAckRun {
+        client_id: reader.text()?,
+        session_epoch: reader.number()?,
+        first: reader.number_u16()?,
+        count: reader.number_u16()?,
+    };
+    reader.finish()?;
+    let is_sound = run.first != 0 && (2..=PUBACK_RUN_MAX).contains(&run.count);
+    if is_sound { Ok(run) } else { Err(FieldError::Range) }
 }
 
 pub(crate) fn write_limits(out: &mut Vec<u8>, limits: &Limits) -> u8 {

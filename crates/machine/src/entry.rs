@@ -18,15 +18,23 @@
 //!   body          `length` bytes, see `codec.rs`
 //! ```
 //!
+//! A subscriber acknowledges a window of messages at once, so PUBACKs whose ids follow each other
+//! are one record that stands for so many commands. It comes apart in `commands`; nobody above
+//! knows of it.
+//!
 //! Reading never skips. A newer format, a newer apply version or an unknown kind means that this
 //! build is too old for this log; the node must stop and say so, because going on would leave it
 //! with a state that no other replica has. The WAL below has already checked sums, so anything
 //! malformed that arrives here is a bug or an attack, and is answered by a typed error.
 
 use bytes::Bytes;
+use quantumqtt_wire::ReasonCode;
 
-use crate::codec::{kind, read_command, write_command};
-use crate::command::Command;
+use crate::codec::{
+    PUBACK_RUN_MAX, PubAckRun, id_after, kind, read_command, read_puback_run, write_command,
+    write_puback_run,
+};
+use crate::command::{AckKind, ClientAck, Command};
 use crate::fields::{FieldError, FieldReader, write_number};
 
 /// An entry is closed when its commands reach this many bytes.
@@ -97,6 +105,18 @@ pub struct EntryBuilder {
     commands: Vec<u8>,
     body: Vec<u8>,
     count: u16,
+    /// The record written last, if it is of PUBACKs and may grow.
+    run: Option<OpenRun>,
+}
+
+/// Where the last record stands, and what it says.
+#[derive(Debug, Clone, Copy)]
+struct OpenRun {
+    starts_at: usize,
+    session_epoch: u64,
+    first: u16,
+    next: u16,
+    count: u16,
 }
 
 impl EntryBuilder {
@@ -108,6 +128,11 @@ impl EntryBuilder {
     /// Adds a command. The one that crosses the closing size is still taken, so that a publish
     /// larger than an entry gets an entry of its own.
     pub fn push(&mut self, command: &Command<'_>) -> Result<(), EntryError> {
+        if let Command::ClientAck(ack) = command
+            && self.extend_run(ack)
+        {
+            return Ok(());
+        }
         if self.count >= ENTRY_COMMANDS_MAX {
             return Err(EntryError::Full);
         }
@@ -118,11 +143,52 @@ impl EntryBuilder {
         if self.body.len() > length_max {
             return Err(EntryError::Full);
         }
+        self.run = match command {
+            Command::ClientAck(ack) => self.begin_run(ack),
+            _ => None,
+        };
+        self.append_body(command_kind);
+        self.count += 1;
+        Ok(())
+    }
+
+    fn append_body(&mut self, command_kind: u8) {
         self.commands.push(command_kind);
         write_number(&mut self.commands, self.body.len() as u64);
         self.commands.extend_from_slice(&self.body);
-        self.count += 1;
-        Ok(())
+    }
+
+    /// What may follow `ack`, which is about to be written.
+    fn begin_run(&self, ack: &ClientAck<'_>) -> Option<OpenRun> {
+        is_plain(ack).then(|| OpenRun {
+            starts_at: self.commands.len(),
+            session_epoch: ack.session_epoch,
+            first: ack.packet_id,
+            next: id_after(ack.packet_id),
+            count: 1,
+        })
+    }
+
+    /// Writes the last record anew with one more acknowledgement in it, if `ack` is the next.
+    ///
+    /// The epoch names the client too: no two sessions of a partition ever have the same.
+    fn extend_run(&mut self, ack: &ClientAck<'_>) -> bool {
+        let Some(mut run) = self.run.filter(|run| {
+            (run.next, run.session_epoch) == (ack.packet_id, ack.session_epoch)
+                && is_plain(ack)
+                && run.count < PUBACK_RUN_MAX
+        }) else {
+            return false;
+        };
+        (run.next, run.count) = (id_after(run.next), run.count + 1);
+        self.commands.truncate(run.starts_at);
+        self.body.clear();
+        let OpenRun { session_epoch, first, count, .. } = run;
+        let written = PubAckRun { client_id: ack.client_id, session_epoch, first, count };
+        write_puback_run(&mut self.body, &written);
+        self.append_body(kind::PUBACK_RUN);
+        self.run = Some(run);
+        true
     }
 
     /// Whether the entry must be proposed before another command is added.
@@ -135,7 +201,7 @@ impl EntryBuilder {
         self.count == 0
     }
 
-    /// Commands gathered so far.
+    /// Records gathered so far; several acknowledgements may be one.
     pub fn count(&self) -> u16 {
         self.count
     }
@@ -156,6 +222,7 @@ impl EntryBuilder {
         entry.extend_from_slice(&self.commands);
         self.commands.clear();
         self.count = 0;
+        self.run = None;
         // One oversized publish must not keep its memory for the life of the builder.
         self.commands.shrink_to(2 * ENTRY_BYTES_CLOSE);
         self.body.shrink_to(2 * ENTRY_BYTES_CLOSE);
@@ -217,7 +284,7 @@ impl Entry {
         self.apply_version
     }
 
-    /// How many commands it holds.
+    /// How many records it holds; one of acknowledgements stands for several commands.
     pub fn count(&self) -> u16 {
         self.count
     }
@@ -229,8 +296,13 @@ impl Entry {
 
     /// The commands in log order.
     pub fn commands(&self) -> Commands<'_> {
-        Commands { reader: FieldReader::new(&self.bytes[HEADER_BYTES..]) }
+        Commands { reader: FieldReader::new(&self.bytes[HEADER_BYTES..]), run: None }
     }
+}
+
+/// Whether an acknowledgement says nothing but that a message has arrived.
+fn is_plain(ack: &ClientAck<'_>) -> bool {
+    ack.kind == AckKind::PubAck && ack.reason == ReasonCode::SUCCESS && ack.packet_id != 0
 }
 
 fn check_framing(commands: &[u8], count: u16) -> Result<(), EntryError> {
@@ -257,10 +329,25 @@ impl HeaderReader<'_> {
     }
 }
 
+/// The first command of what is left of a run, which is not empty.
+fn take_ack<'a>(run: &mut PubAckRun<'a>) -> Command<'a> {
+    let packet_id = run.first;
+    (run.first, run.count) = (id_after(packet_id), run.count - 1);
+    Command::ClientAck(ClientAck {
+        client_id: run.client_id,
+        session_epoch: run.session_epoch,
+        packet_id,
+        kind: AckKind::PubAck,
+        reason: ReasonCode::SUCCESS,
+    })
+}
+
 /// The commands of one entry. Ends after the first error: what follows cannot be trusted.
 #[derive(Debug, Clone)]
 pub struct Commands<'a> {
     reader: FieldReader<'a>,
+    /// What is left of the record being taken apart.
+    run: Option<PubAckRun<'a>>,
 }
 
 impl<'a> Commands<'a> {
@@ -268,6 +355,10 @@ impl<'a> Commands<'a> {
         let command_kind = self.reader.byte().map_err(|_| EntryError::Truncated)?;
         let malformed = |source| EntryError::Malformed { kind: command_kind, source };
         let body = self.reader.bytes().map_err(malformed)?;
+        if command_kind == kind::PUBACK_RUN {
+            let run = self.run.insert(read_puback_run(body).map_err(malformed)?);
+            return Ok(take_ack(run));
+        }
         let command = read_command(command_kind, body);
         command.ok_or(EntryError::UnknownKind(command_kind))?.map_err(malformed)
     }
@@ -277,6 +368,9 @@ impl<'a> Iterator for Commands<'a> {
     type Item = Result<Command<'a>, EntryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(run) = self.run.as_mut().filter(|run| run.count > 0) {
+            return Some(Ok(take_ack(run)));
+        }
         if self.reader.is_empty() {
             return None;
         }

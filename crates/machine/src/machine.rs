@@ -16,8 +16,6 @@
 
 use std::collections::VecDeque;
 
-use quantumqtt_topics::Matches;
-
 use crate::checkpoint::Checkpoint;
 use crate::command::Command;
 use crate::effect::{Effect, EndReason};
@@ -26,10 +24,8 @@ use crate::expiry::{Deadline, Deadlines};
 use crate::limits::Limits;
 use crate::registry::Sessions;
 use crate::retained::Retained;
-use crate::session::SessionKey;
 use crate::statistics::{Counters, Statistics};
-use crate::subscribe::Granted;
-use crate::subscription_index::SubscriptionIndex;
+use crate::subscription_index::{Found, SubscriptionIndex};
 use crate::will::DueWill;
 
 /// Why an entry could not be applied. The partition must stop.
@@ -65,8 +61,8 @@ pub struct Machine {
     pub(crate) deadlines: Deadlines,
     /// Wills to publish before the present command ends; empty between commands.
     pub(crate) due_wills: VecDeque<DueWill>,
-    /// Room for matching one topic; holds nothing between publishes.
-    pub(crate) matches: Matches<SessionKey, Granted>,
+    /// Who wants the topic published last; no part of the state.
+    pub(crate) found: Found,
     pub(crate) counters: Counters,
     /// What is being handed out at present; no part of the state.
     pub(crate) checkpoint: Option<Box<Checkpoint>>,
@@ -90,7 +86,7 @@ impl Machine {
             retained: Retained::default(),
             deadlines: Deadlines::default(),
             due_wills: VecDeque::new(),
-            matches: Matches::new(),
+            found: Found::default(),
             counters: Counters::default(),
             checkpoint: None,
             checkpoint_digest: None,

@@ -189,8 +189,8 @@ impl Machine {
         publisher: &str,
         effects: &mut Vec<Effect>,
     ) {
-        self.subscriptions.matches(&message.topic, &mut self.matches);
-        if self.matches.is_empty() {
+        self.subscriptions.matches(&message.topic, &mut self.found);
+        if self.found.matches.is_empty() {
             return;
         }
         let own_key = self.sessions.key_of(publisher);
@@ -201,7 +201,7 @@ impl Machine {
             retained: &self.retained,
             counters: &mut self.counters,
         };
-        for matches in self.matches.by_subscriber() {
+        for matches in self.found.matches.by_subscriber() {
             let Some(&(key, _)) = matches.first() else {
                 continue;
             };
@@ -241,7 +241,7 @@ impl Machine {
             retained: &self.retained,
             counters: &mut self.counters,
         };
-        for &group in self.matches.groups() {
+        for &group in self.found.matches.groups() {
             let Some(group) = self.subscriptions.group(group) else {
                 continue;
             };

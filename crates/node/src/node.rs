@@ -184,6 +184,12 @@ impl Node {
         self.shared.events.take(count_max)
     }
 
+    /// Whether who comes and goes is always told (as it is at first), or only while some client
+    /// subscribes to topics of the broker that are about clients.
+    pub fn set_tells_sessions(&self, always: bool) {
+        self.shared.events.set_tells_sessions(always);
+    }
+
     /// Answers to `AdmissionWanted`, by ticket; good ones may be remembered, or not.
     pub fn answer_admissions(&self, verdicts: &[(u64, u8)], may_be_remembered: bool) {
         for &(ticket, code) in verdicts {

@@ -238,6 +238,23 @@ impl ShardService {
         &self.shared.cells[usize::from(self.shard)]
     }
 
+    /// Tell Python who came or went, if anybody listens.
+    pub(crate) fn tell_session(
+        &self,
+        turn: &Turn<Self>,
+        kind: EventKind,
+        connection: &Connection,
+        reason: Option<CloseReason>,
+    ) {
+        let (events, index) = (&self.shared.events, &self.shared.index);
+        if events.tells_sessions() || index.is_watched() {
+            let mut event = connection_event(kind, turn.now_ms(), connection);
+            event.session_epoch = Some(connection.session_ids().0);
+            event.reason = reason.map(|reason| reason.label().into());
+            events.tell(event);
+        }
+    }
+
     fn on_packet(
         &mut self,
         turn: &mut Turn<Self>,
@@ -283,7 +300,8 @@ impl ShardService {
                 }
                 let with_will = disconnect.reason != ReasonCode::SUCCESS;
                 let reason = if with_will { CloseReason::WithWill } else { CloseReason::Normal };
-                Then::Close(reason.into())
+                // It must send no packet more [MQTT-3.14.4-1].
+                Then::Close(CloseCause::PeerDone(reason as u16))
             }
             Packet::Auth(auth) => self.on_auth(turn, connection, auth),
             // Only servers send these, and PUBLISH of a connected client has taken the short way in
@@ -715,7 +733,9 @@ impl Service for ShardService {
             CloseCause::PeerClosed => CloseReason::PeerClosed,
             CloseCause::SocketError => CloseReason::SocketError,
             CloseCause::Layer(fault) => fault.into(),
-            CloseCause::Service(index) => CloseReason::from_index(index),
+            CloseCause::Service(index) | CloseCause::PeerDone(index) => {
+                CloseReason::from_index(index)
+            }
             CloseCause::Stopping => CloseReason::Stopping,
         };
         self.cells().count_close(reason);
@@ -754,10 +774,7 @@ impl Service for ShardService {
                 }
             }
         }
-        let mut event = connection_event(EventKind::SessionClosed, turn.now_ms(), &connection);
-        event.session_epoch = Some(connection.session_ids().0);
-        event.reason = Some(reason.label().into());
-        self.shared.events.tell(event);
+        self.tell_session(turn, EventKind::SessionClosed, &connection, Some(reason));
     }
 
     fn on_fault(&mut self, turn: &mut Turn<Self>, turned_away: TurnedAway) {

@@ -314,6 +314,9 @@ class NativeNode(Protocol):
     def poll_events(self, count_max: int = ...) -> Sequence[NativeEvent]:
         """Take what happened, oldest first, without waiting."""
 
+    def tell_sessions(self, *, always: bool) -> None:
+        """Tell who comes and goes always, or only while a client subscribes to such news."""
+
     def answer_admissions(
         self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = ...
     ) -> None:

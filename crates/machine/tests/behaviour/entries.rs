@@ -149,7 +149,60 @@ fn every_command_has_the_bytes_it_always_had() {
     for (name, command) in samples() {
         writeln!(text, "{name} {}", hex(&encoded(&command))).unwrap();
     }
+    let run = entry_of_acks(&[(4, 65_534), (4, 65_535), (4, 1)]);
+    writeln!(text, "client_ack_run {}", hex(&run)).unwrap();
     check_golden("entries.txt", &text);
+}
+
+fn entry_of_acks(acks: &[(u64, u16)]) -> Bytes {
+    let mut builder = EntryBuilder::new();
+    for &(session_epoch, packet_id) in acks {
+        builder.push(&puback(session_epoch, packet_id)).unwrap();
+    }
+    builder.finish(&HEADER)
+}
+
+fn puback(session_epoch: u64, packet_id: u16) -> Command<'static> {
+    let (kind, reason) = (AckKind::PubAck, ReasonCode::SUCCESS);
+    Command::ClientAck(ClientAck { client_id: "c", session_epoch, packet_id, kind, reason })
+}
+
+#[test]
+fn pubacks_that_follow_each_other_are_one_record_and_come_apart_again() {
+    let rounds = [(4, 65_534), (4, 65_535), (4, 1), (4, 2), (4, 4), (5, 5), (5, 5), (5, 6)];
+    let entry = Entry::parse(entry_of_acks(&rounds)).unwrap();
+    // Around 65 535, then: a gap, another connection, a repeat.
+    assert_eq!(entry.count(), 4);
+    let commands: Result<Vec<_>, _> = entry.commands().collect();
+    assert_eq!(commands.unwrap(), rounds.map(|(epoch, id)| puback(epoch, id)));
+}
+
+#[test]
+fn a_record_of_pubacks_is_bounded_and_ends_with_its_entry() {
+    let mut builder = EntryBuilder::new();
+    for packet_id in 1..=1_500 {
+        builder.push(&puback(4, packet_id)).unwrap();
+    }
+    assert_eq!(builder.count(), 3);
+    builder.finish(&HEADER);
+    builder.push(&puback(4, 1_501)).unwrap();
+    let entry = Entry::parse(builder.finish(&HEADER)).unwrap();
+    let commands: Result<Vec<_>, _> = entry.commands().collect();
+    assert_eq!(commands.unwrap(), [puback(4, 1_501)], "nothing of the entry before");
+}
+
+#[test]
+fn a_record_that_no_builder_writes_is_malformed() {
+    // The run's last two fields are its first id and its count.
+    for (first, count) in [(0, 2), (1, 0), (1, 1)] {
+        let mut bytes = entry_of_acks(&[(4, 1), (4, 2)]).to_vec();
+        let end = bytes.len();
+        bytes[end - 2..].copy_from_slice(&[first, count]);
+        let entry = Entry::parse(Bytes::from(bytes)).unwrap();
+        let malformed = EntryError::Malformed { kind: 10, source: FieldError::Range };
+        let commands: Vec<_> = entry.commands().collect();
+        assert_eq!(commands, [Err(malformed)], "{first} {count}");
+    }
 }
 
 #[test]
@@ -210,7 +263,7 @@ fn what_is_newer_or_unknown_is_an_error_and_never_skipped() {
     assert_eq!(changed(1, 0), EntryError::Mismatch);
     assert_eq!(changed(39, 2), EntryError::Truncated, "two commands announced, one there");
     assert_eq!(changed(39, 0), EntryError::Mismatch, "none announced, one there");
-    assert_eq!(changed(45, 10), EntryError::UnknownKind(10));
+    assert_eq!(changed(45, 11), EntryError::UnknownKind(11));
     assert_eq!(changed(45, 0), EntryError::UnknownKind(0));
     assert_eq!(Entry::parse(Bytes::new()).map(|_| ()), Err(EntryError::Truncated));
 }
@@ -243,6 +296,8 @@ fn batch() -> Vec<u8> {
     for (_, command) in samples() {
         builder.push(&command).unwrap();
     }
+    builder.push(&puback(4, 1)).unwrap();
+    builder.push(&puback(4, 2)).unwrap();
     builder.finish(&HEADER).to_vec()
 }
 
