@@ -43,6 +43,9 @@ _TLS: Final = {
     "crlfile": "crl",
 }
 _TLS_SWITCHES: Final = ("require_certificate", "use_identity_as_username")
+_OF_A_LISTENER: Final = ("listener_allow_anonymous", "enable_proxy_protocol", "websockets_origin")
+# Mosquitto believes whoever speaks to such a listener.
+_EVERYBODY: Final = ("0.0.0.0/0", "::/0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +198,8 @@ class _Reader:
             self._take_door(option)
         elif word in _TLS or word in _TLS_SWITCHES or word == "tls_version":
             self._take_tls(option)
+        elif word in _OF_A_LISTENER:
+            self._take_of_a_listener(option)
         elif word in {"allow_anonymous", "use_username_as_clientid"}:
             self._take_switch(option)
         elif word in {"password_file", "acl_file"}:
@@ -208,7 +213,11 @@ class _Reader:
                 self._set(option, ("log", "level"), "debug")
         else:
             guess = nearest(
-                word, [*_LIMITS, *_TLS, *_TLS_SWITCHES, *IGNORED, *REFUSED, "listener", "acl_file"]
+                word,
+                [
+                    *(*_LIMITS, *_TLS, *_TLS_SWITCHES, *_OF_A_LISTENER, *IGNORED, *REFUSED),
+                    *("listener", "acl_file"),
+                ],
             )
             remedy = f"did you mean {guess}?" if guess else "remove the line"
             self._problem(option, "unknown to Mosquitto and to us", remedy)
@@ -251,6 +260,22 @@ class _Reader:
             door.say("tls_min_version", option.value.removeprefix("tlsv"), option)
         else:
             raise ConfigError("is too old to be spoken", hint="write tlsv1.3 or tlsv1.2")
+
+    def _take_of_a_listener(self, option: Option) -> None:
+        if not self.doors:
+            raise ConfigError("stands before any listener", hint="write it below a listener line")
+        door = self.doors[-1]
+        if option.word == "listener_allow_anonymous":
+            door.say("allow_anonymous", _switch(option), option)
+        elif option.word == "enable_proxy_protocol":
+            if option.value not in {"1", "2"}:
+                raise ConfigError("is no version of the PROXY protocol", hint="write 1 or 2")
+            door.say("proxy_protocol", f"v{option.value}", option)
+            door.say("proxy_trusted", _EVERYBODY, option)
+        else:
+            known = door.extras.get("origins", ())
+            assert isinstance(known, tuple), "only this line writes it"
+            door.say("origins", (*known, _filled(option)), option)
 
     def _take_switch(self, option: Option) -> None:
         is_on = _switch(option)
@@ -308,6 +333,7 @@ _LIMITS: Final[Mapping[str, tuple[str, int | None, int]]] = {
     "max_keepalive": ("keep_alive_s_max", 65_535, 65_535),
     "max_topic_alias": ("topic_alias_max", 0, 65_535),
     "global_max_clients": ("connections_max", None, _CLIENTS_MAX),
+    "global_max_connections": ("connections_max", None, _CLIENTS_MAX),
     "max_connections": ("connections_max", None, _CLIENTS_MAX),
     "persistent_client_expiration": ("session_expiry_s_max", _EXPIRY_MAX_S, _EXPIRY_MAX_S),
 }
