@@ -1,1 +1,1 @@
-"""Everything that is tested; a package, because gmqtt's wheel brings a package of this name, too."""
+"""All tests; a package, because the wheel of gmqtt brings one of the same name."""

@@ -19,7 +19,7 @@ import asyncio
 import functools
 import socket
 import ssl
-from typing import Final
+from typing import Final, cast
 
 from aioquic.asyncio.protocol import QuicConnectionProtocol
 from aioquic.quic.configuration import QuicConfiguration
@@ -211,8 +211,8 @@ class _Connection(QuicConnectionProtocol, asyncio.Transport):
     # --- what aioquic and the socket tell us --------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.DatagramTransport), "QUIC is made of datagrams"
-        self._datagrams = transport
+        # asyncio's own does not inherit from the class that says so.
+        self._datagrams = cast("asyncio.DatagramTransport", transport)
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:

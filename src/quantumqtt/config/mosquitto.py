@@ -21,7 +21,7 @@ from quantumqtt.config.limits import (
     PACKET_BYTES_CEILING,
     PACKET_BYTES_DEFAULT,
 )
-from quantumqtt.config.mosquitto_words import IGNORED, REFUSED, is_bridge_word
+from quantumqtt.config.mosquitto_words import IGNORED, REFUSED, is_bridge_word, is_plugin_word
 from quantumqtt.config.problems import KeyPath, Problem, nearest, to_error
 from quantumqtt.errors import ConfigError
 
@@ -192,6 +192,8 @@ class _Reader:
             if word == "per_listener_settings" and not _switch(option):
                 return
             self._problem(option, *REFUSED[word])
+        elif is_plugin_word(word):
+            self._problem(option, *REFUSED["plugin"])
         elif word in IGNORED:
             self._ignore(option, IGNORED[word])
         elif word in {"listener", "port", "bind_address", "protocol"}:

@@ -39,6 +39,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "pid_file": "the ready line tells the process id",
     "queue_qos0_messages": "messages of QoS 0 never wait for absent clients",
     "retain_expiry_interval": _NOT_YET,
+    "retry_interval": "messages are sent again when their client is back, as MQTT says",
     "set_tcp_nodelay": "it is always set",
     "socket_domain": "the address says it",
     "sys_interval": _NOT_YET,
@@ -137,6 +138,11 @@ BRIDGE_WORDS: Final = frozenset(
         "username",
     }
 )
+
+
+def is_plugin_word(word: str) -> bool:
+    """Tell whether a word belongs to a plugin, whose own line is refused."""
+    return word.startswith(("auth_opt_", "plugin_"))
 
 
 def is_bridge_word(word: str) -> bool:

@@ -129,6 +129,7 @@ def test_connections_at_a_time_are_bounded_as_the_file_says(tmp_path: Path) -> N
         ("maximum_qos 1", "every QoS is always served"),
         ("listener_allow_anonymous true", "stands before any listener"),
         ("plugin /usr/lib/x.so", "plugins of Mosquitto do not run here"),
+        ("plugin_opt_file x", "plugins of Mosquitto do not run here"),
         ("psk_file x", "pre-shared keys"),
         ("allow_anonymos true", "unknown to Mosquitto and to us"),
         ("allow_anonymous yes", "neither true nor false"),
