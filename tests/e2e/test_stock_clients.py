@@ -82,7 +82,7 @@ class Stock(Protocol):
 def connect_properties(plan: Plan) -> Properties | None:
     if not (plan.is_v5 and plan.is_kept):
         return None
-    properties = Properties(PacketTypes.CONNECT)
+    properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = KEPT_S
     return properties
 
@@ -112,7 +112,7 @@ class Paho:
         self._loop.call_soon_threadsafe(self._happened.put_nowait, word)
 
     def _put(self, message: paho.MQTTMessage) -> None:
-        got = Got(message.topic, message.payload, message.qos, message.retain)
+        got = Got(message.topic, bytes(message.payload), message.qos, message.retain)
         self._loop.call_soon_threadsafe(self._got.put_nowait, got)
 
     async def connect(self, port: int) -> None:
