@@ -76,11 +76,15 @@ class NodeProcess:
         announced_errors: Sequence[str] = (),
         program: Sequence[str] = PROGRAM,
         admin_unasked: bool = False,
+        patience: float = 1.0,
     ) -> None:
         """Plan a process; by default on a free port of loopback, without admin endpoint.
 
-        `admin_unasked` leaves the admin endpoint to the program's own default.
+        `admin_unasked` leaves the admin endpoint to the program's own default; `patience` is for
+        programs that run under a tool which slows them.
         """
+        self._ready_deadline_s = READY_DEADLINE_S * patience
+        self._end_deadline_s = END_DEADLINE_S * patience
         defaults = ["--json", "--log-format", "json"]
         if "--listen" not in arguments:
             defaults += ["--listen", "tcp://127.0.0.1:0"]
@@ -109,7 +113,7 @@ class NodeProcess:
         assert process.stderr is not None
         self._output = Lines(process.stdout)
         self._logs = Lines(process.stderr)
-        ready = self._output.wait_for(lambda line: True, deadline_s=READY_DEADLINE_S)
+        ready = self._output.wait_for(lambda line: True, deadline_s=self._ready_deadline_s)
         if ready is None:
             self.kill()
             raise AssertionError("the broker was not ready; it said:\n" + "\n".join(self.logs()))
@@ -189,10 +193,10 @@ class NodeProcess:
         """Wait for the end and return the exit code; negative is the signal that ended it."""
         assert self._process is not None
         try:
-            self.exit_code = self._process.wait(END_DEADLINE_S)
+            self.exit_code = self._process.wait(self._end_deadline_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self.exit_code = self._process.wait(END_DEADLINE_S)
+            self.exit_code = self._process.wait(self._end_deadline_s)
             raise AssertionError("the broker did not end in time") from None
         finally:
             self._output.join()
