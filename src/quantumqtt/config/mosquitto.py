@@ -12,6 +12,7 @@ Rules of this room:
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -227,7 +228,8 @@ class _Reader:
     def _take_door(self, option: Option) -> None:
         if option.word == "listener":
             port, _, host = option.value.partition(" ")
-            self.doors.append(_Door(option, host.strip() or "0.0.0.0", _port(port)))
+            place = _place(host.strip() or "0.0.0.0", port)
+            self.doors.append(_Door(option, place, _port(port)))
         elif option.word == "protocol":
             if option.value not in {"mqtt", "websockets"}:
                 raise ConfigError("is no protocol", hint="write mqtt or websockets")
@@ -422,6 +424,17 @@ def _filled(option: Option) -> str:
     if not option.value:
         raise ConfigError("names no file", hint="write a path, or remove the line")
     return option.value
+
+
+def _place(host: str, port: str) -> str:
+    """Tell a Unix socket from a host: its port is 0, and it is no address; as an absolute path."""
+    if port != "0" or host == "localhost":
+        return host
+    try:
+        ip_address(host)
+    except ValueError:
+        return str(Path(host).absolute())
+    return host
 
 
 def _port(text: str) -> str:

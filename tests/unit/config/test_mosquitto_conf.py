@@ -115,6 +115,19 @@ websockets_origin https://b.example
     assert web.origins == ("https://a.example", "https://b.example")
 
 
+def test_a_listener_without_port_is_a_unix_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "listener 0 mqtt.sock\nlistener 0 /run/mqtt.sock\nlistener 0 127.0.0.1\n"
+    found = load_settings(mosquitto_conf=conf(tmp_path, text), read_environment=False)
+    assert [address.url for address in found.listen] == [
+        f"unix://{tmp_path}/mqtt.sock",
+        "unix:///run/mqtt.sock",
+        "tcp://127.0.0.1:0",
+    ]
+
+
 def test_connections_at_a_time_are_bounded_as_the_file_says(tmp_path: Path) -> None:
     file = conf(tmp_path, "global_max_connections 10\n")
     found = load_settings(mosquitto_conf=file, read_environment=False)
