@@ -153,7 +153,7 @@ night: advisories
     PROPTEST_CASES=20000 cargo test --workspace --exclude quantumqtt-bridge --release --locked
     HYPOTHESIS_PROFILE=night pytest tests --timeout=3600
 
-# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients, tls, torture
+# Benchmarks on a quiet machine: quick, peers, growth, counts, clients, tls, scale, rules, torture
 [group('night')]
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}
@@ -184,10 +184,10 @@ advisories:
 soak minutes="10":
     SOAK_MINUTES={{ minutes }} pytest -q -m night tests/soak tests/hardening
 
-# MQTT.js in headless Chromium over ws and wss; names what is missing
+# MQTT.js in headless Chromium and under Node (`--node`: there only); names what is missing
 [group('night')]
-browser:
-    python -m tools.browser
+browser *arguments:
+    python -m tools.browser {{ arguments }}
 
 # Spark's tests, in an environment of their own: just spark [--release 42] [pytest's words]
 [group('night')]
