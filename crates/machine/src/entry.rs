@@ -3,7 +3,8 @@
 //! ```text
 //! header, 45 bytes, little-endian
 //!   format        u8    high nibble 0xE, low nibble the format, now 1
-//!   apply_version u16   which rules of apply the commands were proposed under
+//!   apply_version u16   the oldest rules of apply under which the commands can be read: 2 if a
+//!                       publish has a de-duplication key, else 1
 //!   partition     u32   index on the tenant's ring
 //!   tenant        u32   numeric slot; no tenant name ever reaches the disk (LOG-35)
 //!   routing_epoch u64
@@ -34,7 +35,12 @@ pub const ENTRY_BYTES_CLOSE: usize = 64 * 1024;
 /// An entry is closed when it holds this many commands.
 pub const ENTRY_COMMANDS_MAX: u16 = 512;
 /// The rules of apply this build knows; older entries keep their own rules.
-pub const APPLY_VERSION: u16 = 1;
+pub const APPLY_VERSION: u16 = 2;
+/// The rules an entry needs whose commands every release knows. What needs no more is written so:
+/// the release before this one can read the log until it holds something of ours.
+pub(crate) const APPLY_VERSION_FIRST: u16 = 1;
+/// Since this version a publish may have a de-duplication key.
+pub(crate) const APPLY_VERSION_DEDUPE: u16 = 2;
 
 const FORMAT_MARK: u8 = 0xE0;
 const FORMAT: u8 = 1;
@@ -97,6 +103,7 @@ pub struct EntryBuilder {
     commands: Vec<u8>,
     body: Vec<u8>,
     count: u16,
+    has_dedupe: bool,
 }
 
 impl EntryBuilder {
@@ -122,6 +129,7 @@ impl EntryBuilder {
         write_number(&mut self.commands, self.body.len() as u64);
         self.commands.extend_from_slice(&self.body);
         self.count += 1;
+        self.has_dedupe |= has_dedupe(command);
         Ok(())
     }
 
@@ -144,7 +152,9 @@ impl EntryBuilder {
     pub fn finish(&mut self, header: &EntryHeader) -> Bytes {
         let mut entry = Vec::with_capacity(HEADER_BYTES + self.commands.len());
         entry.push(FORMAT_MARK | FORMAT);
-        entry.extend_from_slice(&APPLY_VERSION.to_le_bytes());
+        let apply_version =
+            if self.has_dedupe { APPLY_VERSION_DEDUPE } else { APPLY_VERSION_FIRST };
+        entry.extend_from_slice(&apply_version.to_le_bytes());
         entry.extend_from_slice(&header.partition.to_le_bytes());
         entry.extend_from_slice(&header.tenant.to_le_bytes());
         entry.extend_from_slice(&header.routing_epoch.to_le_bytes());
@@ -156,6 +166,7 @@ impl EntryBuilder {
         entry.extend_from_slice(&self.commands);
         self.commands.clear();
         self.count = 0;
+        self.has_dedupe = false;
         // One oversized publish must not keep its memory for the life of the builder.
         self.commands.shrink_to(2 * ENTRY_BYTES_CLOSE);
         self.body.shrink_to(2 * ENTRY_BYTES_CLOSE);
@@ -229,8 +240,13 @@ impl Entry {
 
     /// The commands in log order.
     pub fn commands(&self) -> Commands<'_> {
-        Commands { reader: FieldReader::new(&self.bytes[HEADER_BYTES..]) }
+        let reader = FieldReader::new(&self.bytes[HEADER_BYTES..]);
+        Commands { reader, apply_version: self.apply_version }
     }
+}
+
+fn has_dedupe(command: &Command<'_>) -> bool {
+    matches!(command, Command::Publish(publish) if publish.dedupe.is_some())
 }
 
 fn check_framing(commands: &[u8], count: u16) -> Result<(), EntryError> {
@@ -261,6 +277,7 @@ impl HeaderReader<'_> {
 #[derive(Debug, Clone)]
 pub struct Commands<'a> {
     reader: FieldReader<'a>,
+    apply_version: u16,
 }
 
 impl<'a> Commands<'a> {
@@ -269,7 +286,11 @@ impl<'a> Commands<'a> {
         let malformed = |source| EntryError::Malformed { kind: command_kind, source };
         let body = self.reader.bytes().map_err(malformed)?;
         let command = read_command(command_kind, body);
-        command.ok_or(EntryError::UnknownKind(command_kind))?.map_err(malformed)
+        let command = command.ok_or(EntryError::UnknownKind(command_kind))?.map_err(malformed)?;
+        if self.apply_version < APPLY_VERSION_DEDUPE && has_dedupe(&command) {
+            return Err(malformed(FieldError::Range));
+        }
+        Ok(command)
     }
 }
 
