@@ -361,8 +361,14 @@ class LogSpec:
         segment_bytes: int,
         checkpoint_interval_s: int,
         checkpoint_log_bytes: int,
+        retention_age_s: int | None = None,
+        retention_bytes: int | None = None,
+        chunk_bytes: int = ...,
     ) -> LogSpec:
-        """Without `group_delay_ms` a sync waits for nothing: durability `strict`."""
+        """Without `group_delay_ms` a sync waits for nothing: durability `strict`.
+
+        Without a retention the message log keeps everything.
+        """
 
 @final
 class NodeSpec:
@@ -610,6 +616,12 @@ class Node:
     def set_tls(self, listener: int, context: TlsContext) -> None:
         """Show and demand something else at a listener, by position; connections stay."""
     def statistics(self) -> Statistics: ...
+    def message_log(self, partition: int = 0) -> MessageLog | None:
+        """Give what was committed in a partition to read; None under durability `memory`.
+
+        Raises:
+            ValueError: There is no such partition.
+        """
     def drain(self, deadline_ms: int) -> bool:
         """Stop accepting, tell v5 clients 0x8B, flush and close; True when all left in time.
 
@@ -936,6 +948,60 @@ class RecordLog:
             CorruptStore: A block is damaged.
         """
     def statistics(self) -> dict[str, int]: ...
+
+@final
+class MessageLog:
+    """One partition's message log in a running node, to read; any thread, and nothing waits for it.
+
+    What is read was committed, and synced: no crash takes it back.
+    """
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    def bounds(self) -> tuple[int, int]:
+        """Tell the first offset that can be read, and the one that comes next.
+
+        What was acknowledged before the call is in between. Waits for a moment, at most for a sync.
+
+        Raises:
+            StorageError: The node has stopped, or its disk has failed.
+        """
+    def offset_for_time(self, ts_ms: int) -> int:
+        """Find the first offset whose time is not before `ts_ms`; the end if there is none.
+
+        Raises:
+            StorageError: The node has stopped, or its disk has failed.
+            CorruptStore: The block that would tell is damaged.
+        """
+    def read(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
+        allowed: Sequence[str] | None = None,
+    ) -> RecordStream:
+        """Read a range as Arrow, in batches of one block; it ends where the log ends at the call.
+
+        A row passes if one of the filters `topics` matches its topic, and one of `allowed`; None
+        lets everything pass.
+
+        Raises:
+            StorageError: The start has expired; the node has stopped, or its disk has failed.
+            LocalProtocolError: A filter is none.
+            ValueError: There is no such column.
+        """
+    def wait(self, position: int, timeout_ms: int) -> bool:
+        """Return True once the log ends behind `position`, False when the time is up.
+
+        Raises:
+            StorageError: The node has stopped, or its disk has failed.
+        """
+    def statistics(self) -> dict[str, int]:
+        """Count chunks, bytes and records, as of the last append or job."""
 
 @final
 class RecordStream:

@@ -162,6 +162,9 @@ class FakeNode:
         self.event_fd()
         return self.snapshot
 
+    def message_log(self, partition: int = 0) -> None:
+        self.event_fd()
+
     def drain(self, deadline_ms: int) -> bool:
         self.event_fd()
         self.calls.append("drain")

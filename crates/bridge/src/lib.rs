@@ -17,6 +17,7 @@ mod crank;
 mod errors;
 mod event;
 mod functions;
+mod message_log;
 mod node;
 mod records;
 mod rules;
@@ -55,6 +56,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(crank::restore_machine, module)?)?;
     module.add_class::<records::RecordLog>()?;
     module.add_class::<records::RecordStream>()?;
+    module.add_class::<message_log::MessageLog>()?;
     module.add_class::<codec_message::Message>()?;
     module.add_class::<codec_decode::AckRun>()?;
     module.add_class::<codec_decode::Control>()?;

@@ -16,6 +16,7 @@ use quantumqtt_node::{BoundListener as NativeBound, Node as NativeNode};
 
 use crate::errors::{from_start, no_such, not_running};
 use crate::event::Event;
+use crate::message_log::MessageLog;
 use crate::rules::RuleTable;
 use crate::spec::NodeSpec;
 use crate::statistics::Statistics;
@@ -143,6 +144,14 @@ impl Node {
 
     fn statistics(&self) -> PyResult<Statistics> {
         Ok(Statistics(self.running()?.node.statistics()))
+    }
+
+    #[pyo3(signature = (partition=0))]
+    fn message_log(&self, partition: u32) -> PyResult<Option<MessageLog>> {
+        if partition >= self.spec.0.partitions {
+            return Err(no_such("partition", &partition.to_string()));
+        }
+        Ok(self.running()?.node.message_log(partition).map(MessageLog))
     }
 
     fn drain(&self, py: Python<'_>, deadline_ms: u64) -> PyResult<bool> {

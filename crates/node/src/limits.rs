@@ -1,5 +1,7 @@
 //! Bounds that are not the operator's to set, with the reason for each.
 
+use std::time::Duration;
+
 /// Delivered QoS 1 and 2 messages a transient session may have waiting behind its window, and
 /// their bytes. Such a session dies with its connection, so a long queue only delays the bad news.
 pub(crate) const WAITING_COUNT_MAX: usize = 100_000;
@@ -37,6 +39,24 @@ pub(crate) const GROUP_SYNC_BYTES: u64 = 64 * 1024;
 pub(crate) const CHECKPOINT_CHUNK_BYTES: usize = 256 * 1024;
 /// Between two attempts at a checkpoint, whatever asks for the second.
 pub(crate) const CHECKPOINT_RETRY_MS: u64 = 1_000;
+/// Committed records are appended to the message log when so many bytes have gathered, or when
+/// somebody asks.
+pub(crate) const RECORDS_GATHERED_BYTES: u64 = 256 * 1024;
+/// What a record weighs beside topic, properties and payload.
+pub(crate) const RECORD_OVERHEAD_BYTES: u64 = 128;
+/// Appended at once, while readers of the message log wait.
+pub(crate) const RECORDS_PER_APPEND: usize = 1_024;
+/// How often the keeper looks whether what it waits for is synced; only under `group`, whose syncs
+/// follow within five milliseconds.
+pub(crate) const RECORDS_SYNC_LOOK: Duration = Duration::from_millis(1);
+/// Between two attempts to write a chunk on a full disk.
+pub(crate) const RECORDS_RETRY_MS: u64 = 1_000;
+/// Between two looks at the age of chunks when nothing else happens.
+pub(crate) const RECORDS_TEND_MS: u64 = 30_000;
+/// Threads that read the message log for shards.
+pub(crate) const RECORD_READERS: usize = 2;
+/// Where chunks of the message log lie, inside the data directory.
+pub(crate) const RECORDS_FOLDER: &str = "records";
 /// Where the journal keeps its segments, inside the data directory.
 pub(crate) const WAL_FOLDER: &str = "wal";
 /// Partitions until forwarding between partitions exists.

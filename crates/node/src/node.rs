@@ -20,6 +20,7 @@ use crate::config::{ConfigError, NodeConfig};
 use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
 use crate::log::Log;
+use crate::message_log::MessageLog;
 use crate::open_log::{self, Beginning, LogError, Opened};
 use crate::partition::Partition;
 use crate::pressure::Pressure;
@@ -75,13 +76,13 @@ impl Node {
         config.validate()?;
         let clock = Clock::start();
         let limits = config.limits;
-        let (partition, log, bell) = match &config.log {
-            None => (memory_partition(beginning(config, clock)), None, None),
+        let (partition, log, bell, message_log) = match &config.log {
+            None => (memory_partition(beginning(config, clock)), None, None, None),
             Some(log) => {
-                let Opened { mut partition, view, bell, checkpointer } =
+                let Opened { mut partition, view, bell, checkpointer, message_log } =
                     open_log::open(log, &beginning(config, clock))?;
                 partition.keep_checkpoints(checkpointer);
-                (partition, Some(view), Some(bell))
+                (partition, Some(view), Some(bell), Some(Arc::new(message_log)))
             }
         };
         let shared = Arc::new(Shared {
@@ -100,6 +101,7 @@ impl Node {
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
             pressure: Pressure::new(limits.log_pending_bytes_max),
             log,
+            message_log,
             stored_subscriptions: AtomicU64::new(0),
             next_offset: AtomicU64::new(0),
         });
@@ -234,6 +236,11 @@ impl Node {
         statistics
     }
 
+    /// The message log of a partition; None where there is no such partition, or no log.
+    pub fn message_log(&self, partition: u32) -> Option<Arc<MessageLog>> {
+        self.shared.message_log.clone().filter(|_| partition == PARTITION)
+    }
+
     /// Stop accepting, say goodbye, wait for the connections to close; true when all did in time.
     pub fn drain(&self, within: Duration) -> bool {
         self.reactor.drain(within)
@@ -270,7 +277,9 @@ fn beginning(config: &NodeConfig, clock: Clock) -> Beginning {
             ..EntryHeader::default()
         },
         owner: PARTITION_OWNER,
+        tenant: config.tenant.as_str().into(),
         now_ms: clock.now_ms(),
+        clock,
     }
 }
 

@@ -19,18 +19,23 @@ use quantumqtt_machine::{
     Command, ConnectionLost, Effect, EntryBuilder, EntryHeader, Limits, Machine, RestoreError,
     Restorer,
 };
-use quantumqtt_reactor::Poster;
+use quantumqtt_reactor::{Clock, Poster};
+use quantumqtt_records::limits::POOL_BYTES_DEFAULT;
+use quantumqtt_records::{Error as RecordsError, Manifest, ReaderPool, Retention};
 
-use crate::checkpointer::{Cadence, Checkpointer, Wanted};
+use crate::checkpointer::{Cadence, Checkpointer, RECORDS, Wanted};
 use crate::config::LogConfig;
-use crate::limits::{GROUP_SYNC_BYTES, WAL_FOLDER};
+use crate::keeper::{KeeperThread, Keeping};
+use crate::limits::{GROUP_SYNC_BYTES, RECORD_READERS, WAL_FOLDER};
 use crate::log::{DurableLog, Log};
 use crate::log_view::LogView;
-use crate::partition::{Partition, PartitionError};
+use crate::message_log::{Intake, MessageLog};
+use crate::open_records::Replayed;
+use crate::partition::{Partition, PartitionError, Recording};
 use crate::shard::Mail;
 
 /// The one partition's group. Ids are never used again, so that a stale message finds nobody.
-const GROUP: u64 = 1;
+pub(crate) const GROUP: u64 = 1;
 /// Which of the node's record keys protect it: the default tenant's.
 const KEY_DOMAIN: u32 = 0;
 
@@ -66,6 +71,12 @@ pub enum LogError {
     /// The checkpoint's bytes are whole, but they are no state.
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// The message log says no.
+    #[error("the message log cannot be opened: {0}")]
+    Records(#[from] RecordsError),
+    /// The threads that keep and read the message log cannot be had.
+    #[error("no thread for the message log")]
+    Threads(#[source] std::io::Error),
     /// There is no room to begin another file of the log.
     #[error("the disk has no room for the log")]
     Full,
@@ -84,8 +95,12 @@ impl LogError {
             }
             Self::Key(_) => "the key file must be a plain file of this user with mode 0600",
             Self::Journal(error) => error.hint(),
+            Self::Records(RecordsError::Disk { .. }) => {
+                "look at the disk of the data directory, then start again"
+            }
+            Self::Threads(_) => "raise the limit of processes (ulimit -u)",
             Self::Full => "make room on the disk of the data directory, then start again",
-            Self::Quarantined(_) => {
+            Self::Records(_) | Self::Quarantined(_) => {
                 "nothing was overwritten: copy the directory away, then restore a backup"
             }
             Self::Restore(_) | Self::Replay(_) => {
@@ -147,6 +162,7 @@ pub(crate) struct Opened {
     pub(crate) view: Arc<LogView>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) checkpointer: Checkpointer,
+    pub(crate) message_log: MessageLog,
 }
 
 /// What opening needs to know of the partition.
@@ -154,7 +170,9 @@ pub(crate) struct Beginning {
     pub(crate) header: EntryHeader,
     pub(crate) limits: Limits,
     pub(crate) owner: u16,
+    pub(crate) tenant: Arc<str>,
     pub(crate) now_ms: u64,
+    pub(crate) clock: Clock,
 }
 
 /// See the head of this file.
@@ -189,36 +207,80 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     };
     let mut checkpointer =
         Checkpointer::new(cadence, Arc::clone(&bell), beginning.owner, beginning.now_ms);
-    let machine = match recovered.checkpoint() {
-        None => Machine::new(beginning.header.partition, Limits::default()),
+    let (machine, listed) = match recovered.checkpoint() {
+        None => (Machine::new(beginning.header.partition, Limits::default()), None),
         Some(checkpoint) => {
             checkpointer.restored_from(checkpoint.index());
             view.checkpoint_index.store(checkpoint.index(), Ordering::Relaxed);
             restore(checkpoint)?
         }
     };
+    let next_offset = machine.statistics().next_offset;
+    let mut records = Replayed::open(config, beginning, &keys, listed, next_offset)?;
     let group = Group::start(recovered, GroupOptions::new(usize::from(beginning.owner)));
-    let log = DurableLog::new(journal, group, Arc::clone(&view));
+    let log = DurableLog::new(Arc::clone(&journal), group, Arc::clone(&view));
     let log = Log::Journal(Box::new(log));
     let mut partition = Partition::new(machine, beginning.header, log);
-    settle(&mut partition, &bell)?;
+    settle(&mut partition, &bell, &mut records)?;
+    records.append()?;
     begin_life(&mut partition, beginning);
-    settle(&mut partition, &bell)?;
-    Ok(Opened { partition, view, bell, checkpointer })
+    settle(&mut partition, &bell, &mut records)?;
+    let message_log = keep_records(config, beginning, &bell, &journal, records, &mut partition)?;
+    Ok(Opened { partition, view, bell, checkpointer, message_log })
 }
 
-/// The state a checkpoint holds; its own digest was checked on the way.
-fn restore(checkpoint: &Checkpoint) -> Result<Machine, LogError> {
+/// From now on a thread keeps the message log.
+fn keep_records(
+    config: &LogConfig,
+    beginning: &Beginning,
+    bell: &Arc<Bell>,
+    journal: &Arc<Journal>,
+    records: Replayed,
+    partition: &mut Partition,
+) -> Result<MessageLog, LogError> {
+    let (log, mut first) = records.into_parts();
+    let intake = Arc::new(Intake::new());
+    let pool = ReaderPool::start(RECORD_READERS, POOL_BYTES_DEFAULT).map_err(LogError::Threads)?;
+    let message_log = MessageLog::new(log.reader(), pool, Arc::clone(&intake));
+    let (bell, owner) = (Arc::clone(bell), beginning.owner);
+    let keeping = Keeping {
+        log,
+        intake: Arc::clone(&intake),
+        journal: Arc::clone(journal),
+        routing_epoch: beginning.header.routing_epoch,
+        retention: Retention {
+            age_ms: config.retention_age.map(|age| age.as_millis() as u64),
+            bytes: config.retention_bytes,
+        },
+        clock: beginning.clock,
+        ring: Box::new(move || bell.ring(usize::from(owner))),
+    };
+    let keeper = KeeperThread::start(keeping).map_err(LogError::Threads)?;
+    partition.keep_records(Recording { intake, _keeper: keeper });
+    partition.record(&mut first);
+    Ok(message_log)
+}
+
+/// The state a checkpoint holds, whose own digest was checked on the way, and the list of the
+/// message log's chunks; none if a build wrote it that kept no message log.
+fn restore(checkpoint: &Checkpoint) -> Result<(Machine, Option<Manifest>), LogError> {
     let mut restorer = Restorer::new();
-    for number in 0..checkpoint.chunks().len() {
-        restorer.push(&checkpoint.read(number)?)?;
+    let mut list = Vec::new();
+    for (number, chunk) in checkpoint.chunks().iter().enumerate() {
+        let bytes = checkpoint.read(number)?;
+        if chunk.name.starts_with(RECORDS) {
+            list.extend_from_slice(&bytes);
+        } else {
+            restorer.push(&bytes)?;
+        }
     }
+    let list = if list.is_empty() { None } else { Some(Manifest::decode(&list)?) };
     let restored = restorer.finish()?;
     if restored.index != checkpoint.index() {
         let (said, found) = (checkpoint.index(), restored.index);
         return Err(LogError::Replay(format!("checkpoint of {said} holds the state of {found}")));
     }
-    Ok(restored.machine)
+    Ok((restored.machine, list))
 }
 
 /// The node's keys. A log without its key must not be given a new one: nothing could read it.
@@ -239,13 +301,13 @@ fn make_group(journal: &Journal, beginning: &Beginning) -> Result<RecoveredGroup
     Ok(journal.create_group(&spec)?)
 }
 
-/// Apply all there is, waiting for the disk; what it comes to concerns nobody any more.
-fn settle(partition: &mut Partition, bell: &Bell) -> Result<(), LogError> {
+/// Apply all there is, waiting for the disk; only records come to something.
+fn settle(partition: &mut Partition, bell: &Bell, records: &mut Replayed) -> Result<(), LogError> {
     let mut effects: Vec<Effect> = Vec::new();
     loop {
         partition.advance()?;
         while partition.apply_next(&mut effects)?.is_some() {
-            effects.clear();
+            records.take(&mut effects)?;
         }
         if partition.is_settled() {
             return Ok(());

@@ -6,13 +6,17 @@
 //! `memory` there is nothing in between. With a log the way is propose → stage → sync → commit
 //! (`log.rs`), and between a proposal and its effects lie as many turns as the disk takes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use quantumqtt_machine::{
-    ApplyError, Command, Effect, Entry, EntryBuilder, EntryError, EntryHeader, Machine,
+    ApplyError, Command, Effect, Entry, EntryBuilder, EntryError, EntryHeader, Machine, Record,
 };
 
 use crate::checkpointer::{Checkpointer, Wanted};
+use crate::keeper::KeeperThread;
 use crate::log::{Log, LogFailure};
+use crate::message_log::Intake;
 
 pub(crate) struct Partition {
     machine: Machine,
@@ -23,6 +27,14 @@ pub(crate) struct Partition {
     /// A tick is on its way; until it is applied its deadline is not due again.
     tick_is_proposed: bool,
     checkpointer: Option<Checkpointer>,
+    records: Option<Recording>,
+}
+
+/// Where committed records go, and the thread that keeps them.
+pub(crate) struct Recording {
+    pub(crate) intake: Arc<Intake>,
+    /// Ends with the partition.
+    pub(crate) _keeper: KeeperThread,
 }
 
 /// The log holds something this build cannot apply, or holds nothing more: the node stops, it
@@ -35,6 +47,8 @@ pub(crate) enum PartitionError {
     Apply(#[from] ApplyError),
     #[error(transparent)]
     Log(#[from] LogFailure),
+    #[error("the message log has failed: {0}")]
+    Records(String),
 }
 
 /// What one committed entry came to.
@@ -48,11 +62,36 @@ pub(crate) struct Applied {
 impl Partition {
     pub(crate) fn new(machine: Machine, header: EntryHeader, log: Log) -> Self {
         let own = EntryBuilder::new();
-        Self { machine, header, log, own, tick_is_proposed: false, checkpointer: None }
+        Self {
+            machine,
+            header,
+            log,
+            own,
+            tick_is_proposed: false,
+            checkpointer: None,
+            records: None,
+        }
     }
 
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// From now on committed records are kept.
+    pub(crate) fn keep_records(&mut self, records: Recording) {
+        self.records = Some(records);
+    }
+
+    /// What entries came to since the last time; it has left `records` when this returns.
+    pub(crate) fn record(&self, records: &mut Vec<Record>) {
+        if let (Some(recording), Some(log)) = (&self.records, self.log.as_durable()) {
+            recording.intake.hand_over(records, log.journal().durable_lsn());
+        }
+    }
+
+    /// Whether the message log is not written as fast as it grows.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.records.as_ref().is_some_and(|records| records.intake.is_behind())
     }
 
     /// From now on checkpoints are made.
@@ -62,15 +101,19 @@ impl Partition {
 
     /// What the thread that writes a checkpoint asks for.
     pub(crate) fn on_checkpoint_wanted(&mut self, wanted: Wanted) {
-        if let (Some(checkpointer), Some(log)) = (&mut self.checkpointer, self.log.durable()) {
-            checkpointer.on_wanted(wanted, &mut self.machine, log);
+        if let (Some(checkpointer), Some(log), Some(records)) =
+            (&mut self.checkpointer, self.log.durable(), &self.records)
+        {
+            checkpointer.on_wanted(wanted, &mut self.machine, log, &records.intake);
         }
     }
 
     /// Everything committed is applied: begin a checkpoint if one is due.
     pub(crate) fn on_turn_end(&mut self, now_ms: u64) {
-        if let (Some(checkpointer), Some(log)) = (&mut self.checkpointer, self.log.durable()) {
-            checkpointer.on_turn_end(now_ms, &mut self.machine, log);
+        if let (Some(checkpointer), Some(log), Some(records)) =
+            (&mut self.checkpointer, self.log.durable(), &self.records)
+        {
+            checkpointer.on_turn_end(now_ms, &mut self.machine, log, &records.intake);
         }
     }
 
@@ -123,6 +166,9 @@ impl Partition {
 
     /// Give the log what was proposed, and learn what has become durable.
     pub(crate) fn advance(&mut self) -> Result<(), PartitionError> {
+        if let Some(why) = self.records.as_ref().and_then(|records| records.intake.failure()) {
+            return Err(PartitionError::Records(why));
+        }
         Ok(self.log.advance()?)
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Pressure {
     are_held: AtomicBool,
     /// The disk of the log has no room.
     is_full: AtomicBool,
+    /// The message log is not written as fast as it grows.
+    is_behind: AtomicBool,
 }
 
 impl Pressure {
@@ -27,6 +29,7 @@ impl Pressure {
             bytes_max,
             are_held: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
         }
     }
 
@@ -48,6 +51,12 @@ impl Pressure {
         }
     }
 
+    pub(crate) fn set_behind(&self, is_behind: bool) {
+        if self.is_behind.load(Ordering::Relaxed) != is_behind {
+            self.is_behind.store(is_behind, Ordering::SeqCst);
+        }
+    }
+
     /// Whether the disk has no room: whoever can be told is refused.
     pub(crate) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
@@ -55,7 +64,8 @@ impl Pressure {
 
     /// Whether a publisher must be held now; if so, `take_release` will be true later.
     pub(crate) fn must_hold(&self) -> bool {
-        if self.bytes() <= self.bytes_max && !self.is_full() {
+        let is_behind = self.is_behind.load(Ordering::Acquire);
+        if self.bytes() <= self.bytes_max && !self.is_full() && !is_behind {
             return false;
         }
         self.are_held.store(true, Ordering::SeqCst);
@@ -66,6 +76,7 @@ impl Pressure {
     fn has_room(&self) -> bool {
         self.bytes.load(Ordering::SeqCst) <= self.bytes_max / 2
             && !self.is_full.load(Ordering::SeqCst)
+            && !self.is_behind.load(Ordering::SeqCst)
     }
 
     /// Whether whoever is held may go on; true once per round of holding.
@@ -101,6 +112,15 @@ mod tests {
         pressure.set_full(true);
         assert!(pressure.is_full() && pressure.must_hold() && !pressure.take_release());
         pressure.set_full(false);
+        assert!(pressure.take_release() && !pressure.must_hold());
+    }
+
+    #[test]
+    fn a_message_log_that_is_behind_holds_publishers_and_refuses_nobody() {
+        let pressure = Pressure::new(100);
+        pressure.set_behind(true);
+        assert!(pressure.must_hold() && !pressure.is_full() && !pressure.take_release());
+        pressure.set_behind(false);
         assert!(pressure.take_release() && !pressure.must_hold());
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quantumqtt_machine::{
-    Command, ConnectionLost, Effect, EntryBuilder, Statistics as MachineStatistics,
+    Command, ConnectionLost, Effect, EntryBuilder, Record, Statistics as MachineStatistics,
 };
 use quantumqtt_reactor::{
     Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Service, Then, Turn,
@@ -30,7 +30,9 @@ use crate::connection::{Connection, Session, State};
 use crate::deliver::Encoder;
 use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
+use crate::limits::RECORDS_PER_APPEND;
 use crate::log_view::LogView;
+use crate::message_log::MessageLog;
 use crate::outbound::{self, Outbound, Sent};
 use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{Partition, PartitionError};
@@ -63,6 +65,8 @@ pub(crate) struct Shared {
     pub(crate) pressure: Pressure,
     /// The log that acknowledgements wait for; None under durability `memory`.
     pub(crate) log: Option<Arc<LogView>>,
+    /// What was committed, for readers; None under durability `memory`.
+    pub(crate) message_log: Option<Arc<MessageLog>>,
     /// Subscriptions the machine routes to; with none, a committed publish reaches nobody there.
     pub(crate) stored_subscriptions: AtomicU64,
     /// The offset of the next record, as of the last commit.
@@ -174,6 +178,8 @@ pub(crate) struct ShardService {
     /// Effects for connections of other shards, by shard.
     pub(crate) effects_out: Vec<Vec<Effect>>,
     effects: Vec<Effect>,
+    /// Records of entries that were applied, on their way to the message log.
+    pub(crate) committed: Vec<Record>,
     /// Claimers whose predecessor was closed in this turn, and those where that was a turn ago.
     fences_new: Vec<ConnectionId>,
     fences_owed: Vec<ConnectionId>,
@@ -213,6 +219,7 @@ impl ShardService {
             partition,
             effects_out: (0..shards).map(|_| Vec::new()).collect(),
             effects: Vec::new(),
+            committed: Vec::new(),
             fences_new: Vec::new(),
             fences_owed: Vec::new(),
             unfenced: HashMap::new(),
@@ -366,7 +373,12 @@ impl ShardService {
             // Before SUBACK: who has read it finds the machine asked about every publish.
             self.publish_totals(&partition.machine().statistics());
             self.dispatch(turn, connections, &mut effects);
+            if self.committed.len() >= RECORDS_PER_APPEND {
+                partition.record(&mut self.committed);
+            }
         }
+        partition.record(&mut self.committed);
+        self.shared.pressure.set_behind(partition.is_behind());
         if self.shared.pressure.take_release() {
             for shard in (0..).take(self.effects_out.len()) {
                 turn.post(shard, Mail::LogHasRoom);

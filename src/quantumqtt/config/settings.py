@@ -121,6 +121,26 @@ class StorageSettings(BaseModel):
         le=64 * GIB,
         description="A checkpoint is written when the log has grown by this much.",
     )
+    retention_age_s: Count = Field(
+        default=7 * DAY_S,
+        ge=1,
+        le=36_500 * DAY_S,
+        description="How long committed messages can be read from the message log.",
+    )
+    retention_bytes: Count = Field(
+        default=16 * GIB,
+        ge=MIB,
+        le=1_048_576 * GIB,
+        description="How much of the message log stays on disk; the oldest goes first. A file "
+        "goes as a whole, so up to one file more than this stays.",
+    )
+    chunk_bytes: Count = Field(
+        default=8 * MIB,
+        ge=64 * KIB,
+        le=32 * MIB,
+        description="The message log is written in files of about this size, and these are joined "
+        "to larger ones later.",
+    )
     key_file: Annotated[
         Path | None, BeforeValidator(file_name), DefaultText("`keys` in the data directory")
     ] = Field(

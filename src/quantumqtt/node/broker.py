@@ -30,6 +30,7 @@ from quantumqtt.node.lifecycle import Lifecycle, NodeState
 from quantumqtt.node.narrator import Narrator
 from quantumqtt.node.native import (
     NODE_ID_EMBEDDED,
+    MessageLog,
     NativeEvent,
     NativeNode,
     NodePlan,
@@ -169,12 +170,26 @@ class Broker:
         Raises:
             TransportError: The broker is not running.
         """
+        return self._running_node().statistics()
+
+    def message_log(self, partition: int = 0) -> MessageLog | None:
+        """Give what was committed in a partition to read; None under durability `memory`.
+
+        It may be used from any thread, for as long as the broker runs.
+
+        Raises:
+            TransportError: The broker is not running.
+            ValueError: There is no such partition.
+        """
+        return self._running_node().message_log(partition)
+
+    def _running_node(self) -> NativeNode:
         node = self._node
         if node is None:
             raise TransportError(
                 "the broker is not running", hint="ask inside `async with Broker(...)`"
             )
-        return node.statistics()
+        return node
 
     def events(self, *, buffer_count_max: int = BUFFER_COUNT_MAX_DEFAULT) -> EventStream:
         """Watch what happens from now on; the stream ends when the broker stops.

@@ -17,6 +17,9 @@ TENANT_DEFAULT: Final = "default"
 NODE_ID_EMBEDDED: Final = 1
 PARTITIONS_EMBEDDED: Final = 1
 KEY_FILE: Final = "keys"
+CHUNK_BYTES_DEFAULT: Final = 8 * 1024 * 1024
+
+MessageLog = _core.MessageLog
 
 
 class NativeListener(Protocol):
@@ -311,6 +314,9 @@ class NativeNode(Protocol):
     def statistics(self) -> Statistics:
         """Take a snapshot of the counters."""
 
+    def message_log(self, partition: int = ...) -> MessageLog | None:
+        """Give what was committed in a partition to read; None under `memory`."""
+
     def drain(self, deadline_ms: int) -> bool:
         """Stop accepting and let clients leave; blocks."""
 
@@ -348,6 +354,9 @@ class LogPlan:
     segment_bytes: int
     checkpoint_interval_s: int
     checkpoint_log_bytes: int
+    retention_age_s: int | None = None
+    retention_bytes: int | None = None
+    chunk_bytes: int = CHUNK_BYTES_DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,6 +439,9 @@ def plan_log(settings: Settings) -> LogPlan | None:
         segment_bytes=storage.segment_bytes,
         checkpoint_interval_s=storage.checkpoint_interval_s,
         checkpoint_log_bytes=storage.checkpoint_log_bytes,
+        retention_age_s=storage.retention_age_s,
+        retention_bytes=storage.retention_bytes,
+        chunk_bytes=storage.chunk_bytes,
     )
 
 
@@ -441,6 +453,9 @@ def _native_log(plan: LogPlan) -> _core.LogSpec:
         segment_bytes=plan.segment_bytes,
         checkpoint_interval_s=plan.checkpoint_interval_s,
         checkpoint_log_bytes=plan.checkpoint_log_bytes,
+        retention_age_s=plan.retention_age_s,
+        retention_bytes=plan.retention_bytes,
+        chunk_bytes=plan.chunk_bytes,
     )
 
 
