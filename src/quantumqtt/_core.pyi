@@ -551,6 +551,15 @@ class Statistics:
     def queued_bytes(self) -> int:
         """Their bytes."""
     @property
+    def dedupe_keys(self) -> int:
+        """De-duplication keys of publishes that are remembered."""
+    @property
+    def publishes_deduplicated_total(self) -> int:
+        """Publishes that were acknowledged only, because their key was known."""
+    @property
+    def dedupe_keys_pressed_out_total(self) -> int:
+        """Keys forgotten before their time because there were too many."""
+    @property
     def subscriptions(self) -> int:
         """Subscriptions of connected sessions."""
     @property

@@ -118,6 +118,25 @@ def test_everything_a_client_was_told_is_still_true_after_a_kill(tmp_path: Path)
         sleeper.close()
 
 
+def test_a_repeat_after_a_kill_is_known(tmp_path: Path) -> None:
+    """Once from the log behind the checkpoint, once from a checkpoint."""
+    data = tmp_path / "data"
+    for life in range(3):
+        with node(data, environment=OFTEN) as broker, client(broker, "sink", clean=True) as sink:
+            watcher = client(broker, "watcher", clean=True)
+            watcher.subscribe("t", options=1)
+            for number in range(life + 1):
+                key = ((Key.USER_PROPERTY, ("qmq-dedupe-key", f"batch-{number}")),)
+                sink.publish("t", f"{number}".encode(), qos=1, properties=key)
+            assert watcher.take().payload == f"{life}".encode(), "only the last is new"
+            watcher.ping()
+            watcher.close()
+            if life == 1:
+                made = set(manifests(data))
+                wait_until(lambda made=made: made != set(manifests(data)), what="a checkpoint")
+            broker.kill()
+
+
 @pytest.mark.requirement("LOG-39", "LOG-25")
 def test_a_start_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     data = tmp_path / "data"

@@ -57,6 +57,9 @@ class FakeStatistics:
     retained_bytes: int = 0
     queued: int = 0
     queued_bytes: int = 0
+    dedupe_keys: int = 0
+    publishes_deduplicated_total: int = 0
+    dedupe_keys_pressed_out_total: int = 0
     subscriptions: int = 0
     publishes_received_total: tuple[int, int, int] = (0, 0, 0)
     publishes_sent_total: tuple[int, int, int] = (0, 0, 0)

@@ -69,6 +69,8 @@ impl ShardService {
         connect: &Connect<'_>,
     ) -> Then {
         connection.version = connect.version;
+        connection.wants_reasons = connect.version == Version::V5
+            && connect.properties.request_problem_information() != Some(false);
         let mut opening = match self.judge(connection, connect) {
             Ok(opening) => opening,
             Err(reason) => return self.refuse(turn, connection, reason),

@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     pub(crate) last_packet_ms: u64,
     /// Acknowledged publishes of the client that we have not acknowledged yet.
     pub(crate) unacknowledged: u16,
+    /// Whether it wants to hear in words why something was refused.
+    pub(crate) wants_reasons: bool,
     /// Whether it lets us shorten topics.
     pub(crate) takes_aliases: bool,
     /// The largest packet the client takes.

@@ -23,6 +23,8 @@ pub(crate) const SYSTEM_TOPICS_MAX: usize = 1_024;
 pub(crate) const RETAINED_PAGE_MESSAGES: usize = 256;
 pub(crate) const RETAINED_PAGE_BYTES: usize = 256 * 1024;
 pub(crate) const RETAINED_PAGE_VISITS: usize = 4_096;
+/// The user property under which a publisher names a message so that it counts once.
+pub(crate) const DEDUPE_KEY: &str = "qmq-dedupe-key";
 /// A subscriber whose socket has taken nothing for this long slows nobody down any more.
 pub(crate) const STALL_MS: u64 = 1_000;
 /// Bytes of a run of QoS 0 packets; the look at a slow reader's limits comes between runs.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use quantumqtt_reactor::{CloseCause, Outlet, Turn};
 use quantumqtt_wire::{
-    ConnAck, Disconnect, Packet, PacketId, PacketType, Properties, ReasonCode, SubAck, UnsubAck,
-    Version,
+    Ack, AckKind, ConnAck, Disconnect, Packet, PacketId, PacketType, Properties, Property,
+    PropertyBlock, ReasonCode, SubAck, UnsubAck, Version,
 };
 
 use crate::connection::Connection;
@@ -55,6 +55,36 @@ pub(crate) fn write_ack(
     let bytes = if says_why { &long[..] } else { &short[..] };
     if turn.write(&connection.outlet, |out| out.push(bytes)).is_err() {
         turn.close(connection.id, CloseReason::SlowSubscriber.into());
+    }
+}
+
+/// An acknowledgement that refuses, with the reason in words for a client that wants any.
+pub(crate) fn write_ack_why(
+    turn: &mut Turn<ShardService>,
+    connection: &Connection,
+    kind: AckKind,
+    packet_id: PacketId,
+    reason: ReasonCode,
+    why: &str,
+) {
+    let mut block = PropertyBlock::new();
+    put_reason(&mut block, connection, why);
+    let ack = Ack { packet_id, reason, properties: block.as_properties() };
+    let packet = match kind {
+        AckKind::PubAck => Packet::PubAck(ack),
+        AckKind::PubRec => Packet::PubRec(ack),
+        AckKind::PubRel => Packet::PubRel(ack),
+        AckKind::PubComp => Packet::PubComp(ack),
+    };
+    write_packet(turn, &connection.outlet, connection.version, &packet);
+}
+
+/// A reason string, unless the client asked for none [MQTT-3.1.2-29] or it would be too much for
+/// its packets [MQTT-3.4.2-2]: nothing else in such a packet comes near half a kilobyte.
+fn put_reason(block: &mut PropertyBlock, connection: &Connection, why: &str) {
+    let fits = connection.packet_bytes_max as usize > why.len() + 512;
+    if connection.wants_reasons && fits && block.push(Property::ReasonString(why)).is_err() {
+        debug_assert!(false, "our own words are text");
     }
 }
 

@@ -502,6 +502,7 @@ impl Service for ShardService {
             silence_ms_max: 0,
             last_packet_ms: turn.now_ms(),
             unacknowledged: 0,
+            wants_reasons: false,
             takes_aliases: false,
             packet_bytes_max: u32::MAX,
             paused_until_ms: 0,

@@ -90,6 +90,11 @@ def _gauges(statistics: Statistics) -> Iterator[Metric]:
         value=statistics.sessions_stored,
     )
     yield GaugeMetricFamily(
+        "quantumqtt_dedupe_keys",
+        "De-duplication keys of publishes that are remembered.",
+        value=statistics.dedupe_keys,
+    )
+    yield GaugeMetricFamily(
         "quantumqtt_subscriptions",
         "Subscriptions of connected sessions.",
         value=statistics.subscriptions,
@@ -102,6 +107,14 @@ def _counters(statistics: Statistics) -> Iterator[Metric]:
         "connections_refused_full": (
             "Connections closed at once because connections_max was reached.",
             statistics.connections_refused_full_total,
+        ),
+        "publishes_deduplicated": (
+            "Publishes acknowledged only, because their key was known.",
+            statistics.publishes_deduplicated_total,
+        ),
+        "dedupe_keys_pressed_out": (
+            "Keys forgotten before their time because there were too many.",
+            statistics.dedupe_keys_pressed_out_total,
         ),
         "network_received_bytes": ("Bytes read.", statistics.bytes_received_total),
         "network_sent_bytes": ("Bytes written.", statistics.bytes_sent_total),
