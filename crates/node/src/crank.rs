@@ -1,9 +1,9 @@
 //! The durable path of one node, turned by hand on a disk that lies: what the simulator drives.
 //!
 //! Everything between a proposal and its effects is what a broker runs: `partition.rs`, `log.rs`,
-//! the steps of `open_log.rs`, the journal and the machine. Absent are sockets, shards, threads and clocks, and
-//! who decides when to write, to sync, to checkpoint and to die is whoever turns the crank.
-//! Checkpoints go the way of `checkpointer.rs` without its thread, a chunk per call.
+//! the steps of `open_log.rs`, the journal and the machine. Absent are sockets, shards, threads and
+//! clocks, and who decides when to write, to sync, to checkpoint and to die is whoever turns the
+//! crank. Checkpoints go the way of `checkpointer.rs` without its thread, a chunk per call.
 
 use std::sync::Arc;
 

@@ -323,12 +323,14 @@ pub(crate) fn make_group(
     Ok(journal.create_group(&spec)?)
 }
 
+/// Told of every entry that was found: its index, itself and what it came to.
+pub(crate) type Witness<'a> = dyn FnMut(u64, Bytes, &mut Vec<Effect>) -> Result<(), LogError> + 'a;
+
 /// Apply all there is, waiting for the disk; what it comes to concerns nobody any more.
-/// A witness is told of every entry: its index, itself, its effects.
 pub(crate) fn settle(
     partition: &mut Partition,
     wait: &dyn Fn(),
-    witness: &mut dyn FnMut(u64, Bytes, &mut Vec<Effect>) -> Result<(), LogError>,
+    witness: &mut Witness<'_>,
 ) -> Result<(), LogError> {
     let mut effects: Vec<Effect> = Vec::new();
     loop {
