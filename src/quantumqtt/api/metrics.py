@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from quantumqtt.api.view import BrokerView, NodeFacts, snapshot
+from quantumqtt.api.view import BrokerView, NodeFacts, message_log_figures, snapshot
 from quantumqtt.node import LogStatistics, NodeState, Statistics
 
 
@@ -34,6 +34,7 @@ class BrokerCollector(Collector):
         yield from _counters(statistics)
         if statistics.log is not None:
             yield from _log_families(statistics.log)
+        yield from _message_log_families(message_log_figures(self._broker))
 
     def describe(self) -> Iterator[Metric]:
         """Name no family before the first scrape: the broker may not run yet."""
@@ -162,6 +163,21 @@ def _log_families(log: LogStatistics) -> Iterator[Metric]:
     }
     for name, (meaning, count) in counters.items():
         yield CounterMetricFamily(f"quantumqtt_log_{name}", meaning, value=count)
+
+
+def _message_log_families(figures: Mapping[str, int] | None) -> Iterator[Metric]:
+    if figures is None:
+        return
+    gauges = {
+        "earliest_offset": ("The first offset that can be read.", figures["earliest"]),
+        "end_offset": ("The offset that comes next.", figures["end"]),
+        "chunks": ("Files.", figures["chunk_count"]),
+        "chunk_bytes": ("What the files take.", figures["chunk_bytes"]),
+        "tail_bytes": ("Bytes in memory that are in no file yet.", figures["tail_bytes"]),
+        "damaged_chunks": ("Files found damaged, left as they are.", figures["suspect_count"]),
+    }
+    for name, (meaning, gauge) in gauges.items():
+        yield GaugeMetricFamily(f"quantumqtt_message_log_{name}", meaning, value=gauge)
 
 
 def _by_qos(counts: tuple[int, int, int]) -> Mapping[str, int]:
