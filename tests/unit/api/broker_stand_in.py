@@ -42,6 +42,9 @@ class BrokerStandIn:
     snapshot: FakeStatistics | None = BUSY
     access: Access = field(default_factory=Access)
 
+    def message_log(self) -> None:
+        self.statistics()
+
     def statistics(self) -> FakeStatistics:
         if self.snapshot is None:
             raise TransportError("the broker is not running")
