@@ -127,7 +127,7 @@ def test_unknown_argument_of_check_is_refused_before_anything_runs() -> None:
 
 
 def opened(monkeypatch: pytest.MonkeyPatch, tree: Path, *words: str, java: bool) -> list[str]:
-    """Open `./start` without a set-up; gives what would run, with `spark` first where it is made."""
+    """Open `./start` without a set-up; gives what would run, `spark` first where it is made."""
     said: list[str] = []
     monkeypatch.setattr(doors, "HOUSE", tree)
     monkeypatch.setattr(doors, "set_up", lambda: None)
