@@ -1147,7 +1147,7 @@ class MessageLog:
             StorageError: The node has stopped, or its disk has failed.
         """
     def statistics(self) -> dict[str, int]:
-        """Count chunks, bytes and records, as of the last append or job."""
+        """Count chunks, bytes and records, with all that was acknowledged before the call."""
 
 @final
 class RecordStream:

@@ -271,5 +271,6 @@ def test_metrics_and_health_speak_of_the_log(tmp_path: Path) -> None:
         assert 'quantumqtt_durability{durability="strict"} 1.0' in text
         assert 'quantumqtt_log_state{state="ok"} 1.0' in text
         assert "quantumqtt_log_syncs_total" in text
+        assert "quantumqtt_message_log_end_offset 1.0" in text
         with urllib.request.urlopen(f"{broker.admin_url}/readyz") as answer:
             assert answer.status == 200

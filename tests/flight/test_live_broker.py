@@ -19,6 +19,7 @@ from quantumqtt.flight import new_token, token_line
 from quantumqtt.logreader import LogReader
 from quantumqtt.logreader.retries import NO_RETRIES
 from quantumqtt.logwire import ReadTicket
+from tests.harness.certificates import Authority
 from tests.harness.node_process import END_DEADLINE_S, PROGRAM, NodeProcess, clean_environment
 from tests.harness.ports import taken_port
 from tests.harness.waiting import wait_until
@@ -62,35 +63,66 @@ def whole(reader: LogReader) -> pa.Table:
     return reader.read(0, held.earliest, held.end).read_all()
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[NodeProcess]:
-    with start(tmp_path / "data") as running:
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """One broker for the tests that only add to its log."""
+    with start(tmp_path_factory.mktemp("live") / "data") as running:
         yield running
 
 
+def end_of(node: NodeProcess) -> int:
+    return LogReader(endpoint(node)).partitions()[0].end
+
+
 def test_what_is_acknowledged_can_be_read_at_once(node: NodeProcess) -> None:
+    begin = end_of(node)
     publish(node, 500)
     reader = LogReader(endpoint(node))
-    rows = whole(reader)
+    rows = reader.read(0, begin).read_all()
     assert payloads(rows) == list(range(500))
-    assert rows["offset"].to_pylist() == list(range(500))
+    assert rows["offset"].to_pylist() == list(range(begin, begin + 500))
     assert set(rows["client_id"].to_pylist()) == {"press"}
     assert set(rows["qos"].to_pylist()) == {1, 2}
-    filtered = reader.read(0, 100, 400, topics=["plant/+/1"], columns=["payload", "offset"])
+    names = ["payload", "offset"]
+    filtered = reader.read(0, begin + 100, begin + 400, topics=["plant/+/1"], columns=names)
     chosen = filtered.read_all()
-    assert chosen.column_names == ["payload", "offset"]
+    assert chosen.column_names == names
     assert payloads(chosen) == [number for number in range(100, 400) if number % 3 == 1]
 
 
 def test_a_tail_hears_of_new_rows(node: NodeProcess) -> None:
+    begin = end_of(node)
     publish(node, 10)
-    rows = LogReader(endpoint(node)).tail({0: 0})
+    rows = LogReader(endpoint(node)).tail({0: begin})
     assert payloads(pa.Table.from_batches([next(rows)])) == list(range(10))
     publish(node, 5, start=10)
     seen: list[int] = []
     while len(seen) < 5:
         seen += payloads(pa.Table.from_batches([next(rows)]))
     assert seen == list(range(10, 15))
+
+
+def test_commands_read_the_running_broker(node: NodeProcess, tmp_path: Path) -> None:
+    begin = end_of(node)
+    publish(node, 20)
+
+    def log(*words: str) -> str:
+        ran = subprocess.run(
+            [*PROGRAM, "log", words[0], "--endpoint", endpoint(node), *words[1:]],
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=END_DEADLINE_S,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    held = json.loads(log("offsets", "--json"))["default"]["0"]
+    assert (held["earliest"], held["end"]) == (0, begin + 20)
+    file = tmp_path / "rows.parquet"
+    summary = log("export", str(file), "--partition", "0", "--start", str(begin), "--json")
+    assert json.loads(summary)["rows"] == 20
 
 
 @pytest.mark.requirement("PIPE-02")
@@ -107,28 +139,6 @@ def test_rows_and_their_keys_are_the_same_after_a_kill(tmp_path: Path) -> None:
         assert after.select(list(KEY)).slice(0, 300).equals(before)
         assert reader.read(0, 0, 300, columns=KEY).read_all().equals(before), "again the same"
     assert len(set(before["offset"].to_pylist())) == 300
-
-
-def test_commands_read_the_running_broker(node: NodeProcess, tmp_path: Path) -> None:
-    publish(node, 20)
-
-    def log(*words: str) -> str:
-        ran = subprocess.run(
-            [*PROGRAM, "log", words[0], "--endpoint", endpoint(node), *words[1:]],
-            env=clean_environment(),
-            capture_output=True,
-            text=True,
-            timeout=END_DEADLINE_S,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout
-
-    held = json.loads(log("offsets", "--json"))["default"]["0"]
-    assert (held["earliest"], held["end"]) == (0, 20)
-    assert log("cat", "-t", "plant/a/0", "-n", "2", "--json").count("\n") == 2
-    file = tmp_path / "rows.parquet"
-    assert json.loads(log("export", str(file), "--json"))["rows"] == 20
 
 
 @pytest.mark.requirement("PIPE-12", "PIPE-16")
@@ -219,18 +229,6 @@ def test_without_the_extra_it_is_off_unless_asked_for(tmp_path: Path) -> None:
         node.stop()
 
 
-def test_without_a_log_there_is_nothing_to_serve() -> None:
-    complaint, remedy = refused("--durability", "memory", "--flight", "127.0.0.1:0")
-    assert "no message log under memory" in complaint
-    assert "data directory" in remedy
-
-
-def test_rows_leave_this_machine_encrypted_only(tmp_path: Path) -> None:
-    complaint, remedy = refused("--data", str(tmp_path / "data"), "--flight", "0.0.0.0:0")
-    assert "in the clear" in complaint
-    assert "grpc+tls://0.0.0.0:0" in remedy
-
-
 def test_a_new_token_counts_after_a_reload(tmp_path: Path) -> None:
     readers = tmp_path / "readers"
     first, second = new_token(), new_token()
@@ -250,3 +248,19 @@ def admits(node: NodeProcess, token: str) -> bool:
     except NotAuthorized:
         return False
     return True
+
+
+def test_rows_travel_encrypted_under_the_certificate_of_the_broker(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    server = authority.server()
+    token = new_token()
+    readers = tmp_path / "readers"
+    readers.write_text(token_line("lake", token) + "\n")
+    where = ("--data", str(tmp_path / "data"), "--flight", "grpc+tls://localhost:0")
+    keys = ("--cert", str(server.certificate), "--key", str(server.key))
+    with NodeProcess(*where, *keys, "--flight-readers", str(readers)) as node:
+        publish(node, 3)
+        assert endpoint(node).startswith("grpc+tls://localhost:")
+        roots = authority.file.read_bytes()
+        reader = LogReader(endpoint(node), token=token, tls_roots=roots)
+        assert payloads(reader.read(0, 0, 3).read_all()) == [0, 1, 2]

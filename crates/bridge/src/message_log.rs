@@ -95,6 +95,8 @@ impl MessageLog {
     }
 
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        // One that has stopped still says how it stood.
+        let _ = py.detach(|| self.0.catch_up_and_wait());
         figures(py, &self.0.statistics())
     }
 }

@@ -18,7 +18,7 @@ use std::sync::mpsc::Sender;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use quantumqtt_journal::Journal;
+use quantumqtt_journal::Lsn;
 use quantumqtt_reactor::Clock;
 use quantumqtt_records::{
     Error, Manifest, RecordLog, Retention, RewriteJob, Rewritten, SealJob, SealWhen, Sealed,
@@ -46,7 +46,8 @@ pub(crate) struct KeeperThread {
 pub(crate) struct Keeping {
     pub(crate) log: RecordLog,
     pub(crate) intake: Arc<Intake>,
-    pub(crate) journal: Arc<Journal>,
+    /// Whether everything up to here is synced.
+    pub(crate) is_synced: Box<dyn Fn(Lsn) -> bool + Send>,
     pub(crate) routing_epoch: u64,
     pub(crate) retention: Retention,
     pub(crate) clock: Clock,
@@ -173,7 +174,7 @@ impl Keeper {
         match item {
             Item::Records(gathered) => {
                 // Under `group` a message is answered before it is synced; readers see it after.
-                if self.keeping.journal.synced_lsn() < gathered.lsn {
+                if !(self.keeping.is_synced)(gathered.lsn) {
                     return Ok(Some(Item::Records(gathered)));
                 }
                 let Keeping { log, routing_epoch, intake, .. } = &mut self.keeping;
@@ -325,3 +326,7 @@ fn words(error: &dyn std::error::Error) -> String {
 fn is_full(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
+
+#[cfg(test)]
+#[path = "keeper/tests.rs"]
+mod tests;

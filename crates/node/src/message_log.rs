@@ -206,8 +206,8 @@ impl Intake {
 
 /// The message log is kept no longer: its disk failed, or the node has stopped.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("the message log has stopped{}", .0.as_deref().map(|why| format!(": {why}")).unwrap_or_default())]
-pub struct LogStopped(Option<String>);
+#[error("the message log has stopped: {0}")]
+pub struct LogStopped(String);
 
 /// See the head of this file.
 pub struct MessageLog {
@@ -250,7 +250,7 @@ impl MessageLog {
         self.catch_up(move || {
             let _ = told.send(());
         });
-        hears.recv().map_err(|_| LogStopped(self.intake.failure()))
+        hears.recv().map_err(|_| LogStopped(self.intake.failure().unwrap_or_default()))
     }
 
     /// Where the log begins and ends, with everything that was committed before the call.

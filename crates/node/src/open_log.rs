@@ -262,10 +262,11 @@ fn keep_records(
     let pool = ReaderPool::start(RECORD_READERS, POOL_BYTES_DEFAULT).map_err(LogError::Threads)?;
     let message_log = MessageLog::new(log.reader(), pool, Arc::clone(&intake));
     let (bell, owner) = (Arc::clone(bell), beginning.owner);
+    let journal = Arc::clone(journal);
     let keeping = Keeping {
         log,
         intake: Arc::clone(&intake),
-        journal: Arc::clone(journal),
+        is_synced: Box::new(move |lsn| journal.synced_lsn() >= lsn),
         routing_epoch: beginning.header.routing_epoch,
         retention: Retention {
             age_ms: config.retention_age.map(|age| age.as_millis() as u64),

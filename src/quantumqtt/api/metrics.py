@@ -13,7 +13,15 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from quantumqtt.api.view import BrokerView, Jobs, JobView, NodeFacts, no_jobs, snapshot
+from quantumqtt.api.view import (
+    BrokerView,
+    Jobs,
+    JobView,
+    NodeFacts,
+    message_log_figures,
+    no_jobs,
+    snapshot,
+)
 from quantumqtt.node import LogStatistics, NodeState, Statistics
 
 
@@ -37,6 +45,7 @@ class BrokerCollector(Collector):
         yield from _counters(statistics)
         if statistics.log is not None:
             yield from _log_families(statistics.log)
+        yield from _message_log_families(message_log_figures(self._broker))
 
     def describe(self) -> Iterator[Metric]:
         """Name no family before the first scrape: the broker may not run yet."""
@@ -231,6 +240,21 @@ def _job_families(jobs: Sequence[JobView]) -> Iterator[Metric]:
     }
     for name, (meaning, counts) in counters.items():
         yield _by_label(f"pipeline_{name}", meaning, "job", counts)
+
+
+def _message_log_families(figures: Mapping[str, int] | None) -> Iterator[Metric]:
+    if figures is None:
+        return
+    gauges = {
+        "earliest_offset": ("The first offset that can be read.", figures["earliest"]),
+        "end_offset": ("The offset that comes next.", figures["end"]),
+        "chunks": ("Files.", figures["chunk_count"]),
+        "chunk_bytes": ("What the files take.", figures["chunk_bytes"]),
+        "tail_bytes": ("Bytes in memory that are in no file yet.", figures["tail_bytes"]),
+        "damaged_chunks": ("Files found damaged, left as they are.", figures["suspect_count"]),
+    }
+    for name, (meaning, gauge) in gauges.items():
+        yield GaugeMetricFamily(f"quantumqtt_message_log_{name}", meaning, value=gauge)
 
 
 def _by_qos(counts: tuple[int, int, int]) -> Mapping[str, int]:

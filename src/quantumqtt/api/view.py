@@ -11,6 +11,13 @@ from quantumqtt.policy import Access
 Json = Mapping[str, object]
 
 
+class MessageLogView(Protocol):
+    """The face of a partition's message log for figures."""
+
+    def statistics(self) -> Mapping[str, int]:
+        """Count chunks, bytes and records."""
+
+
 class BrokerView(Protocol):
     """The face of a broker that is read from the admin thread."""
 
@@ -42,6 +49,9 @@ class BrokerView(Protocol):
 
     def session(self, client_id: str) -> dict[str, object] | None:
         """Take a copy of a stored session; blocks, TransportError when not running."""
+
+    def message_log(self) -> MessageLogView | None:
+        """Give the message log, if there is one; TransportError when it is not running."""
 
 
 class JobView(Protocol):
@@ -107,6 +117,15 @@ def snapshot(broker: BrokerView) -> Statistics | None:
         return broker.statistics()
     except TransportError:
         return None
+
+
+def message_log_figures(broker: BrokerView) -> Mapping[str, int] | None:
+    """Count what is in the message log; None without one, or when the broker is not running."""
+    try:
+        log = broker.message_log()
+    except TransportError:
+        return None
+    return None if log is None else log.statistics()
 
 
 def statistics_document(broker: BrokerView, facts: NodeFacts, jobs: Jobs = no_jobs) -> Json:

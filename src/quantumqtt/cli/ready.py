@@ -1,8 +1,8 @@
 """The one line on standard output that says: clients may come.
 
 Programs wait for it, so its form is a contract: `ready`, the bound addresses, `admin` and the admin
-address or `off`, and where the message log is served, `log` and that address; or the same as one
-JSON object.
+address or `off`, and, when `--flight` asked for it, `log` and where the message log is served; or
+the same as one JSON object.
 """
 
 import json

@@ -304,11 +304,20 @@ class _Service:
         admin = None
         try:
             admin = await asyncio.to_thread(self._start_admin)
-            self._log_door = await asyncio.to_thread(self._open_log_door)
             admin_url = None if admin is None else admin.address.url
-            log_url = None if self._log_door is None else self._log_door.url
-            self._announce(admin_url, log_url)
-            await self._company.start(Surroundings(self._settings, broker, log_url, admin_url))
+            # Its libraries take longer to load than all the rest of a start: clients do not wait
+            # for a log service that nobody asked for.
+            is_asked = "flight" in self._settings.model_fields_set
+            if is_asked:
+                await asyncio.to_thread(self._open_log_door)
+            self._announce(admin_url, self._log_url)
+            if not is_asked:
+                await asyncio.to_thread(self._open_log_door)
+                if self._log_url is not None:
+                    _log.info("the log is served", extra={"url": self._log_url})
+            await self._company.start(
+                Surroundings(self._settings, broker, self._log_url, admin_url)
+            )
             await self._wait_until_over()
             await self._company.stop()
             if broker.state is NodeState.READY:
@@ -402,21 +411,24 @@ class _Service:
             return None
         return server
 
-    def _open_log_door(self) -> "LogDoor | None":
+    @property
+    def _log_url(self) -> str | None:
+        return None if self._log_door is None else self._log_door.url
+
+    def _open_log_door(self) -> None:
         """Serve the message log; only an explicit wish for it may stop the broker."""
         settings = self._settings
-        if settings.flight is None:
-            return None
-        log = self._broker.message_log()
+        log = None if settings.flight is None else self._broker.message_log()
         if log is None:
-            return None
+            return
         try:
-            return open_log_door(settings, self._broker, [log], own_token=self._company.log_token)
+            self._log_door = open_log_door(
+                settings, self._broker, [log], own_token=self._company.log_token
+            )
         except (ConfigError, TransportError) as error:
             if "flight" in settings.model_fields_set:
                 raise
             _log.warning("the log is not served", extra={"why": str(error), "remedy": error.hint})
-            return None
 
     def _announce(self, admin_url: str | None, log_url: str | None) -> None:
         """Tell people on standard error, programs on standard output."""
