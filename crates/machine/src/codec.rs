@@ -6,8 +6,8 @@
 use quantumqtt_wire::{QoS, ReasonCode};
 
 use crate::command::{
-    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, OpenSession, Origin, PubRel, Publish, Source,
-    Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
+    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, OpenSession, Origin, PubRel, Publish,
+    Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
 };
 use crate::dedupe::DEDUPE_KEY_BYTES_MAX;
 use crate::fields::{FieldError, FieldReader, write_bytes, write_number, write_text};

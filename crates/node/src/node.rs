@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use quantumqtt_machine::{EntryHeader, Limits as MachineLimits, Machine};
@@ -104,6 +104,8 @@ impl Node {
             message_log,
             stored_subscriptions: AtomicU64::new(0),
             next_offset: AtomicU64::new(0),
+            playbacks: Arc::default(),
+            poster: OnceLock::new(),
         });
         let spec = ReactorSpec {
             shards: config.shards,
@@ -143,6 +145,8 @@ impl Node {
         };
         let on_failure = failure_event(&shared, clock);
         let reactor = Reactor::start(&spec, make, &on_failure)?;
+        // Nobody else sets it; and nobody replays anything before there are connections.
+        let _ = shared.poster.set(Arc::new(reactor.poster()));
         if let Some(bell) = bell {
             bell.hand_to(reactor.poster());
             // Whatever the disk did between the last look and now.

@@ -335,17 +335,13 @@ impl Builder {
                 self.read_retained(&mut reader)?;
                 Place::Retained
             }
-            (
-                Place::Sessions | Place::Groups | Place::Retained | Place::Dedupe,
-                kind::DEDUPE,
-            ) if self.format >= CHUNK_FORMAT_DEDUPE => {
+            (Place::Sessions | Place::Groups | Place::Retained | Place::Dedupe, kind::DEDUPE)
+                if self.format >= CHUNK_FORMAT_DEDUPE =>
+            {
                 self.read_dedupe(&mut reader)?;
                 Place::Dedupe
             }
-            (
-                Place::Sessions | Place::Groups | Place::Retained | Place::Dedupe,
-                kind::END,
-            ) => {
+            (Place::Sessions | Place::Groups | Place::Retained | Place::Dedupe, kind::END) => {
                 self.read_end(&mut reader)?;
                 Place::Over
             }

@@ -7,9 +7,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use quantumqtt_machine::{
     AckKind, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ChunkHeader, Command, Counters, DedupeKey, Effect,
-    Limits,
-    Machine, OpenSession, Publish, RestoreError, RestoreFault, Restored, Restorer, Statistics,
-    SubscriptionOptions,
+    Limits, Machine, OpenSession, Publish, RestoreError, RestoreFault, Restored, Restorer,
+    Statistics, SubscriptionOptions,
 };
 use quantumqtt_wire::QoS;
 use xxhash_rust::xxh3::xxh3_128;

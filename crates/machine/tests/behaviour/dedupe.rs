@@ -82,9 +82,8 @@ fn a_publish_of_a_connection_that_was_taken_over_leaves_no_key() {
     let mut rig = Rig::new();
     let old = rig.connect("sender");
     let new = rig.connect("sender");
-    let publish = |link: crate::rig::Link| {
-        keyed("", "k", link.publish(1, QoS::AtLeastOnce, "t", "x"))
-    };
+    let publish =
+        |link: crate::rig::Link| keyed("", "k", link.publish(1, QoS::AtLeastOnce, "t", "x"));
     assert!(rig.run(publish(old)).is_empty());
     assert_eq!(only(&rig.run(publish(new)), "append").len(), 1);
 }

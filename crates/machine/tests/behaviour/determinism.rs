@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use quantumqtt_machine::{
-    AckKind, Command, DEDUPE_HORIZON_MS, DedupeKey, Effect, Entry, EntryBuilder, EntryHeader, Limits, Machine, OpenSession,
-    Overflow, Publish, RetainHandling, SubscriptionOptions,
+    AckKind, Command, DEDUPE_HORIZON_MS, DedupeKey, Effect, Entry, EntryBuilder, EntryHeader,
+    Limits, Machine, OpenSession, Overflow, Publish, RetainHandling, SubscriptionOptions,
 };
 use quantumqtt_wire::QoS;
 
