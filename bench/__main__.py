@@ -8,6 +8,7 @@ _DOORS: Final = {
     "quick": ("bench.peers", "--quick", "--repeats", "3"),
     "peers": ("bench.peers",),
     "growth": ("bench.growth",),
+    "log": ("bench.log",),
     "counts": ("bench.counts",),
     "clients": ("bench.client",),
     "tls": ("bench.tls",),

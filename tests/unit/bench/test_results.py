@@ -12,7 +12,7 @@ from bench.measure import Kind, Load, figures_of
 from bench.peers import table
 from bench.peers.scenarios import QUICK, SCENARIOS, Measure, Scenario, Target, chosen, shortened
 from bench.results import Record, Sample, Spread, ratios
-from bench.subscriptions import _length
+from bench.subscriptions import length
 
 SCENARIO = Scenario(
     name="s",
@@ -183,4 +183,4 @@ def test_counters_are_read_from_what_tools_say() -> None:
 
 @pytest.mark.parametrize(("value", "encoded"), [(0, "00"), (127, "7f"), (128, "8001")])
 def test_remaining_lengths(value: int, encoded: str) -> None:
-    assert _length(value).hex() == encoded
+    assert length(value).hex() == encoded
