@@ -267,7 +267,9 @@ def test_a_reader_that_stops_reading_loses_nothing_and_holds_up_nobody(
     start_broker: StartBroker, clean: bool
 ) -> None:
     bound = 256 * 1024
-    broker = start_broker(packet_bytes_max=bound, out_buffer_bytes_max=2 * bound)
+    broker = start_broker(
+        packet_bytes_max=bound, out_buffer_bytes_soft=bound, out_buffer_bytes_max=2 * bound
+    )
     if broker.node.message_log() is None:
         pytest.skip("durability memory keeps no log")
     count = 1_500

@@ -62,6 +62,8 @@ struct Playback {
     wanted: PlaybackWanted,
     options: SubscriptionOptions,
     subscription_id: Option<u32>,
+    /// What the message takes that found no room last; 0 for none.
+    due_bytes: usize,
     _counted: Counted,
 }
 
@@ -177,6 +179,7 @@ impl ShardService {
             wanted,
             options,
             subscription_id,
+            due_bytes: 0,
             _counted: counted,
         });
     }
@@ -205,7 +208,8 @@ impl ShardService {
             return;
         };
         let needs_id = !is_stored && playbacks.row[next].options.qos != QoS::AtMostOnce;
-        match turn.write(&connection.outlet, |out| room(out, needs_id, 0)) {
+        let due_bytes = playbacks.row[next].due_bytes;
+        match turn.write(&connection.outlet, |out| room(out, needs_id, due_bytes)) {
             Room::There => {}
             // Acknowledgements and room in the socket bring us back.
             Room::NoId | Room::Blocked => return,
@@ -282,13 +286,13 @@ impl ShardService {
         let answer = match answer {
             Ok(answer) => answer,
             Err(LogError::Stopped) => return,
-            Err(error) => return self.give_up(turn, connection, &error),
+            Err(error) => return give_up(turn, connection, &error),
         };
         let Reply::Passage(passage) = &answer.reply else { return };
-        let mut next = passage.next;
+        let (mut next, mut due_bytes) = (passage.next, 0);
         for row in &passage.rows {
             if !self.play(turn, connection, row, options, subscription_id) {
-                next = row.offset();
+                (next, due_bytes) = (row.offset(), self.bytes.len());
                 break;
             }
         }
@@ -297,19 +301,10 @@ impl ShardService {
             && let Some(playback) = playbacks.row.get_mut(at)
         {
             playback.wanted.start = Start::At(next);
+            playback.due_bytes = due_bytes;
             playbacks.next = at + 1;
         }
         self.play_on(turn, connection);
-    }
-
-    /// Retention was faster than the client, or the log cannot be read: it hears which offsets.
-    fn give_up(&self, turn: &mut Turn<Self>, connection: &Connection, error: &LogError) {
-        let reason = match error {
-            LogError::OffsetExpired { .. } => CloseReason::ReplayExpired,
-            _ => CloseReason::ReplayFailed,
-        };
-        write_disconnect_why(turn, connection, reason, &error.to_string());
-        go_on(turn, connection, Then::Close(reason.into()));
     }
 
     /// Sends one record, unless it is none for this client; false when there is no room for it.
@@ -361,7 +356,9 @@ impl ShardService {
             let Ok(encoded) = publish.encode(connection.version, &mut self.bytes) else {
                 return true; // what was a packet once encodes; if it ever does not, it is not sent
             };
-            if self.bytes.len() > connection.packet_bytes_max as usize {
+            // What we add may make a packet larger than any buffer.
+            let bytes_max = turn.write(&connection.outlet, |out| out.limits().out_bytes_max);
+            if self.bytes.len() > bytes_max.min(connection.packet_bytes_max as usize) {
                 self.cells().count_drop(DropReason::PacketTooLarge, 1);
                 return true;
             }
@@ -456,4 +453,14 @@ fn fill_from_record(
         let pushed = block.push(property);
         debug_assert!(pushed.is_ok(), "{property:?} of a record is no property");
     }
+}
+
+/// Retention was faster than the client, or the log cannot be read: it hears which offsets.
+fn give_up(turn: &mut Turn<ShardService>, connection: &Connection, error: &LogError) {
+    let reason = match error {
+        LogError::OffsetExpired { .. } => CloseReason::ReplayExpired,
+        _ => CloseReason::ReplayFailed,
+    };
+    write_disconnect_why(turn, connection, reason, &error.to_string());
+    go_on(turn, connection, Then::Close(reason.into()));
 }
