@@ -25,6 +25,16 @@ pub(crate) const RETAINED_PAGE_BYTES: usize = 256 * 1024;
 pub(crate) const RETAINED_PAGE_VISITS: usize = 4_096;
 /// The user property under which a publisher names a message so that it counts once.
 pub(crate) const DEDUPE_KEY: &str = "qmq-dedupe-key";
+/// The user properties by which a replayed message says where it stands in the log.
+pub(crate) const REPLAY_OFFSET: &str = "qmq-offset";
+pub(crate) const REPLAY_TIMESTAMP: &str = "qmq-timestamp";
+/// Replays of one connection at a time; each may hold a block of the log for a moment.
+pub(crate) const PLAYBACKS_MAX: usize = 16;
+/// One step of a replay: so many messages, of about so many bytes of the log.
+pub(crate) const PLAYBACK_ROWS: usize = 1_024;
+pub(crate) const PLAYBACK_BYTES: usize = 128 * 1024;
+/// When all reader threads have more to do than they may queue.
+pub(crate) const PLAYBACK_RETRY_MS: u64 = 10;
 /// A subscriber whose socket has taken nothing for this long slows nobody down any more.
 pub(crate) const STALL_MS: u64 = 1_000;
 /// Bytes of a run of QoS 0 packets; the look at a slow reader's limits comes between runs.

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -114,6 +114,8 @@ impl Node {
             message_log,
             stored_subscriptions: AtomicU64::new(0),
             next_offset: AtomicU64::new(0),
+            playbacks: Arc::default(),
+            poster: OnceLock::new(),
         });
         let spec = ReactorSpec {
             shards: config.shards,
@@ -153,6 +155,8 @@ impl Node {
         };
         let on_failure = failure_event(&shared, clock);
         let reactor = Reactor::start(&spec, make, &on_failure)?;
+        // Nobody else sets it; and nobody replays anything before there are connections.
+        let _ = shared.poster.set(Arc::new(reactor.poster()));
         let mut caretaker = None;
         if let Some((bell, keys)) = opened {
             bell.hand_to(reactor.poster());

@@ -104,6 +104,21 @@ pub(crate) fn write_disconnect(
     }
 }
 
+/// The last word to a client, with the reason in words if it wants any.
+pub(crate) fn write_disconnect_why(
+    turn: &mut Turn<ShardService>,
+    connection: &Connection,
+    reason: CloseReason,
+    why: &str,
+) {
+    if let Some(reason) = reason.disconnect_code().filter(|_| connection.version == Version::V5) {
+        let mut block = PropertyBlock::new();
+        put_reason(&mut block, connection, why);
+        let packet = Disconnect { reason, properties: block.as_properties() };
+        write_packet(turn, &connection.outlet, connection.version, &Packet::Disconnect(packet));
+    }
+}
+
 /// CONNACK that refuses; the caller closes.
 pub(crate) fn write_refusal(
     turn: &mut Turn<ShardService>,
@@ -128,6 +143,23 @@ pub(crate) fn write_suback(
     }
     let packet = SubAck { packet_id, properties: Properties::EMPTY, codes };
     write_packet(turn, outlet, version, &Packet::SubAck(packet));
+}
+
+/// SUBACK with a reason in words, for a client that wants any.
+pub(crate) fn write_suback_why(
+    turn: &mut Turn<ShardService>,
+    connection: &Connection,
+    packet_id: PacketId,
+    codes: &[u8],
+    why: &str,
+) {
+    if connection.version != Version::V5 {
+        return write_suback(turn, &connection.outlet, connection.version, packet_id, codes);
+    }
+    let mut block = PropertyBlock::new();
+    put_reason(&mut block, connection, why);
+    let packet = SubAck { packet_id, properties: block.as_properties(), codes };
+    write_packet(turn, &connection.outlet, connection.version, &Packet::SubAck(packet));
 }
 
 /// UNSUBACK; its codes exist in MQTT 5 only.

@@ -355,6 +355,7 @@ impl ShardService {
             self.propose_guest_ack(turn, connection, kind, shared_id, ack.reason);
         }
         self.go_on_with_replay(turn, connection);
+        self.play_on(turn, connection);
         match sent {
             Sent::Taken => Then::Continue,
             Sent::TooSlow => close(turn, connection, CloseReason::SlowSubscriber),

@@ -6,15 +6,15 @@
 //! connection stays here; what another shard must know travels as [`Mail`].
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use quantumqtt_machine::{
     Command, ConnectionLost, Effect, EntryBuilder, Record, Statistics as MachineStatistics,
 };
 use quantumqtt_reactor::{
-    Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Service, Then, Turn,
-    TurnedAway,
+    Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Poster, Service, Then,
+    Turn, TurnedAway,
 };
 use quantumqtt_wire::{
     AckKind, DecodeError, Packet, PacketType, PropertyBlock, Publish, QoS, ReasonCode, Version,
@@ -36,6 +36,7 @@ use crate::message_log::MessageLog;
 use crate::outbound::{self, Outbound, Sent};
 use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{Partition, PartitionError};
+use crate::playback::{PlaybackDesk, Played};
 use crate::pressure::Pressure;
 use crate::questions::Question;
 use crate::reasons::{CloseReason, DropReason, RefusalReason};
@@ -72,6 +73,10 @@ pub(crate) struct Shared {
     pub(crate) stored_subscriptions: AtomicU64,
     /// The offset of the next record, as of the last commit.
     pub(crate) next_offset: AtomicU64,
+    /// How many replays of the log there are.
+    pub(crate) playbacks: Arc<AtomicU64>,
+    /// By which threads of others reach the shards; there once they run.
+    pub(crate) poster: OnceLock<Arc<Poster<Mail>>>,
 }
 
 /// What shards tell each other.
@@ -110,6 +115,14 @@ pub(crate) enum Mail {
     RetainedWanted { connection: ConnectionId, wanted: Box<PageWanted> },
     /// And the answer.
     RetainedWritten { connection: ConnectionId, written: PageWritten },
+    /// The buffer of somebody who replays the log was flushed.
+    PlayOn { connection: ConnectionId },
+    /// Readers of the log see what a playback waits for.
+    CaughtUp { connection: ConnectionId, number: u64 },
+    /// A reader thread answers a playback.
+    Played { connection: ConnectionId, played: Box<Played> },
+    /// Something was committed, and somebody replays the log.
+    LogHasGrown,
 }
 
 /// The commands of this turn, on their way to the partition.
@@ -192,6 +205,7 @@ pub(crate) struct ShardService {
     unfenced: HashMap<ConnectionId, Unfenced>,
     /// Publishers that are not read until the log has caught up.
     held: Vec<ConnectionId>,
+    pub(crate) playbacks: PlaybackDesk,
     /// Scratch: properties and bytes of the packet at hand.
     pub(crate) block: PropertyBlock,
     pub(crate) bytes: Vec<u8>,
@@ -229,6 +243,7 @@ impl ShardService {
             fences_owed: Vec::new(),
             unfenced: HashMap::new(),
             held: Vec::new(),
+            playbacks: PlaybackDesk::default(),
             block: PropertyBlock::new(),
             bytes: Vec::new(),
         }
@@ -586,7 +601,8 @@ impl Service for ShardService {
                 return go_on(turn, connection, then);
             }
             if !refilled.again {
-                return self.go_on_with_replay(turn, connection);
+                self.go_on_with_replay(turn, connection);
+                return self.play_on(turn, connection);
             }
         }
     }
@@ -700,6 +716,22 @@ impl Service for ShardService {
                     self.on_retained_written(turn, connection, written);
                 }
             }
+            Mail::PlayOn { connection } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    self.play_on(turn, connection);
+                }
+            }
+            Mail::CaughtUp { connection, number } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    self.on_caught_up(turn, connection, number);
+                }
+            }
+            Mail::Played { connection, played } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    self.on_played(turn, connection, *played);
+                }
+            }
+            Mail::LogHasGrown => self.on_growth(turn, connections),
         }
     }
 
@@ -712,6 +744,10 @@ impl Service for ShardService {
         }
         std::mem::swap(&mut self.fences_owed, &mut self.fences_new);
         self.commit(turn, connections);
+        if self.partition.is_some() {
+            self.tell_of_growth(turn);
+        }
+        self.retry_playbacks(turn, connections);
         if self.rights.must_review_wills {
             self.review_wills(turn);
         }
@@ -741,6 +777,7 @@ impl Service for ShardService {
         };
         self.cells().count_close(reason);
         self.router.index().remove_all(&connection.filters, connection.id);
+        self.playbacks.forget(connection.id);
         if is_waiting_for_fence(&connection) {
             // The id stays ours until our predecessor is gone: who comes next must wait too.
             let client_id = Arc::clone(&connection.client_id);
@@ -792,6 +829,7 @@ impl Service for ShardService {
         if !self.proposals.is_idle() || !self.fences_owed.is_empty() {
             return Some(0);
         }
-        self.partition.as_ref()?.next_wake_ms()
+        let partition = self.partition.as_ref().and_then(Partition::next_wake_ms);
+        [partition, self.playbacks.next_wake_ms()].into_iter().flatten().min()
     }
 }
