@@ -49,7 +49,7 @@ impl ShardService {
         connection: &mut Connection,
         subscribe: &Subscribe<'_>,
     ) -> Then {
-        let mut judged = Vec::new();
+        let mut judged: Vec<Judged<'_>> = Vec::new();
         for (text, options) in subscribe.filters.iter() {
             let Ok(filter) = Filter::parse(text) else {
                 return close(turn, connection, CloseReason::TopicFilterInvalid);
