@@ -135,9 +135,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Count instructions, allocations, system calls.")
     parser.add_argument("cases", nargs="*", help="parts of names of cases; default: all")
     parser.add_argument("--into", type=Path, help="folder; default: bench/results/DATE-COMMIT")
+    parser.add_argument(
+        "--host", type=Path, default=_HOST, help="count another build's examples/host instead"
+    )
     asked = parser.parse_args()
     build = ["cargo", "build", "--quiet", "--release", "-p", "quantumqtt-node", "--example", "host"]
-    subprocess.run(build, cwd=HOUSE, check=True)
+    if asked.host == _HOST:
+        subprocess.run(build, cwd=HOUSE, check=True)
     cases = [
         case for case in CASES if not asked.cases or any(part in case.name for part in asked.cases)
     ]
@@ -150,7 +154,7 @@ def main() -> int:
         counted[case.name] = {}
         for tool in tools:
             print(f"{case.name}: {tool.counts} …", file=sys.stderr)
-            counted[case.name][tool.counts] = per_unit(case, tool)
+            counted[case.name][tool.counts] = per_unit(case, tool, asked.host)
     folder = asked.into or folder_of_today() / "counts"
     folder.mkdir(parents=True, exist_ok=True)
     page = render(counted)
@@ -172,29 +176,30 @@ def render(counted: dict[str, dict[str, float]]) -> str:
     return "\n".join([*lines, ""])
 
 
-def per_unit(case: Case, tool: Tool) -> float:
+def per_unit(case: Case, tool: Tool, host: Path = _HOST) -> float:
     """Count with N and 3 N messages and divide the difference."""
-    few, many = (_count(case, tool, case.units * times) for times in (1, _TIMES))
+    few, many = (_count(case, tool, host, case.units * times) for times in (1, _TIMES))
     return (many[0] - few[0]) / (many[1] - few[1])
 
 
-def _count(case: Case, tool: Tool, messages: int) -> tuple[int, float]:
+def _count(case: Case, tool: Tool, program: Path, messages: int) -> tuple[int, float]:
     subscribers = 50 if case.arguments[0] == "fan-out" else 1
     limit = ("-L", str(messages // subscribers), "--patience", "30")
     with TemporaryDirectory(prefix="quantumqtt-counts-") as folder:
         said = Path(folder) / "said"
-        with _host([shutil.which(tool.program) or tool.program, *tool.arguments], said) as host:
+        command = [shutil.which(tool.program) or tool.program, *tool.arguments, str(program)]
+        with _host(command, said) as host:
             report = run(host, [*case.arguments, *limit], cpus=GENERATOR_CPUS)
         return tool.read(said.read_text("utf-8", "replace")), figure(report, "units")
 
 
 @contextmanager
-def _host(tool: Sequence[str], said: Path) -> Iterator[Running]:
+def _host(command: Sequence[str], said: Path) -> Iterator[Running]:
     """Run the node under a tool; it ends when its standard input does."""
     with (
         said.open("w") as errors,
         subprocess.Popen(
-            [*tool, str(_HOST)],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

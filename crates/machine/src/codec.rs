@@ -6,9 +6,10 @@
 use quantumqtt_wire::{QoS, ReasonCode};
 
 use crate::command::{
-    AckKind, ClientAck, Command, ConnectionLost, OpenSession, Origin, PubRel, Publish, Source,
-    Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
+    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, OpenSession, Origin, PubRel, Publish,
+    Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
 };
+use crate::dedupe::DEDUPE_KEY_BYTES_MAX;
 use crate::fields::{FieldError, FieldReader, write_bytes, write_number, write_text};
 use crate::limits::{Limits, Overflow};
 
@@ -251,7 +252,9 @@ const PUBLISH_RETAIN: u8 = 1 << 2;
 const PUBLISH_DUP: u8 = 1 << 3;
 const PUBLISH_CAPTURED: u8 = 1 << 4;
 const PUBLISH_HAS_EXPIRY: u8 = 1 << 5;
-const PUBLISH_FLAGS: u8 = (1 << 6) - 1;
+/// Since apply version 2.
+const PUBLISH_HAS_DEDUPE: u8 = 1 << 6;
+const PUBLISH_FLAGS: u8 = (1 << 7) - 1;
 
 fn write_publish(out: &mut Vec<u8>, publish: &Publish<'_>) -> u8 {
     write_origin(out, publish.origin);
@@ -265,6 +268,7 @@ fn write_publish(out: &mut Vec<u8>, publish: &Publish<'_>) -> u8 {
         (PUBLISH_DUP, publish.dup),
         (PUBLISH_CAPTURED, publish.captured),
         (PUBLISH_HAS_EXPIRY, publish.expiry_s.is_some()),
+        (PUBLISH_HAS_DEDUPE, publish.dedupe.is_some()),
     ] {
         flags |= if is_set { flag } else { 0 };
     }
@@ -276,6 +280,9 @@ fn write_publish(out: &mut Vec<u8>, publish: &Publish<'_>) -> u8 {
     write_text(out, publish.topic);
     write_bytes(out, publish.properties);
     write_bytes(out, publish.payload);
+    if let Some(dedupe) = publish.dedupe {
+        write_dedupe_key(out, dedupe);
+    }
     kind::PUBLISH
 }
 
@@ -301,7 +308,24 @@ fn read_publish<'a>(reader: &mut FieldReader<'a>) -> Result<Publish<'a>, FieldEr
         topic: reader.text()?,
         properties: reader.bytes()?,
         payload: reader.bytes()?,
+        dedupe: match flags & PUBLISH_HAS_DEDUPE {
+            0 => None,
+            _ => Some(read_dedupe_key(reader)?),
+        },
     })
+}
+
+pub(crate) fn write_dedupe_key(out: &mut Vec<u8>, dedupe: DedupeKey<'_>) {
+    write_text(out, dedupe.identity);
+    write_text(out, dedupe.key);
+}
+
+pub(crate) fn read_dedupe_key<'a>(
+    reader: &mut FieldReader<'a>,
+) -> Result<DedupeKey<'a>, FieldError> {
+    let dedupe = DedupeKey { identity: reader.text()?, key: reader.text()? };
+    let is_key = (1..=DEDUPE_KEY_BYTES_MAX).contains(&dedupe.key.len());
+    if is_key && !dedupe.key.contains('\0') { Ok(dedupe) } else { Err(FieldError::Range) }
 }
 
 fn write_pub_rel(out: &mut Vec<u8>, release: &PubRel<'_>) -> u8 {

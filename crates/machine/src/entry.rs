@@ -3,7 +3,8 @@
 //! ```text
 //! header, 45 bytes, little-endian
 //!   format        u8    high nibble 0xE, low nibble the format, now 1
-//!   apply_version u16   which rules of apply the commands were proposed under
+//!   apply_version u16   the oldest rules of apply under which the commands can be read: 2 if a
+//!                       publish has a de-duplication key or PUBACKs are joined, else 1
 //!   partition     u32   index on the tenant's ring
 //!   tenant        u32   numeric slot; no tenant name ever reaches the disk (LOG-35)
 //!   routing_epoch u64
@@ -42,7 +43,12 @@ pub const ENTRY_BYTES_CLOSE: usize = 64 * 1024;
 /// An entry is closed when it holds this many commands.
 pub const ENTRY_COMMANDS_MAX: u16 = 512;
 /// The rules of apply this build knows; older entries keep their own rules.
-pub const APPLY_VERSION: u16 = 1;
+pub const APPLY_VERSION: u16 = 2;
+/// The rules an entry needs whose commands every release knows. What needs no more is written so:
+/// the release before this one can read the log until it holds something of ours.
+pub(crate) const APPLY_VERSION_FIRST: u16 = 1;
+/// Since this version a publish may have a de-duplication key, and PUBACKs may be joined.
+pub(crate) const APPLY_VERSION_SECOND: u16 = 2;
 
 const FORMAT_MARK: u8 = 0xE0;
 const FORMAT: u8 = 1;
@@ -105,6 +111,8 @@ pub struct EntryBuilder {
     commands: Vec<u8>,
     body: Vec<u8>,
     count: u16,
+    /// Whether something in it is new to version 2.
+    needs_second: bool,
     /// The record written last, if it is of PUBACKs and may grow.
     run: Option<OpenRun>,
 }
@@ -149,6 +157,7 @@ impl EntryBuilder {
         };
         self.append_body(command_kind);
         self.count += 1;
+        self.needs_second |= has_dedupe(command);
         Ok(())
     }
 
@@ -187,6 +196,7 @@ impl EntryBuilder {
         let written = PubAckRun { client_id: ack.client_id, session_epoch, first, count };
         write_puback_run(&mut self.body, &written);
         self.append_body(kind::PUBACK_RUN);
+        self.needs_second = true;
         self.run = Some(run);
         true
     }
@@ -210,7 +220,9 @@ impl EntryBuilder {
     pub fn finish(&mut self, header: &EntryHeader) -> Bytes {
         let mut entry = Vec::with_capacity(HEADER_BYTES + self.commands.len());
         entry.push(FORMAT_MARK | FORMAT);
-        entry.extend_from_slice(&APPLY_VERSION.to_le_bytes());
+        let apply_version =
+            if self.needs_second { APPLY_VERSION_SECOND } else { APPLY_VERSION_FIRST };
+        entry.extend_from_slice(&apply_version.to_le_bytes());
         entry.extend_from_slice(&header.partition.to_le_bytes());
         entry.extend_from_slice(&header.tenant.to_le_bytes());
         entry.extend_from_slice(&header.routing_epoch.to_le_bytes());
@@ -222,6 +234,7 @@ impl EntryBuilder {
         entry.extend_from_slice(&self.commands);
         self.commands.clear();
         self.count = 0;
+        self.needs_second = false;
         self.run = None;
         // One oversized publish must not keep its memory for the life of the builder.
         self.commands.shrink_to(2 * ENTRY_BYTES_CLOSE);
@@ -296,8 +309,13 @@ impl Entry {
 
     /// The commands in log order.
     pub fn commands(&self) -> Commands<'_> {
-        Commands { reader: FieldReader::new(&self.bytes[HEADER_BYTES..]), run: None }
+        let reader = FieldReader::new(&self.bytes[HEADER_BYTES..]);
+        Commands { reader, apply_version: self.apply_version, run: None }
     }
+}
+
+fn has_dedupe(command: &Command<'_>) -> bool {
+    matches!(command, Command::Publish(publish) if publish.dedupe.is_some())
 }
 
 /// Whether an acknowledgement says nothing but that a message has arrived.
@@ -346,6 +364,7 @@ fn take_ack<'a>(run: &mut PubAckRun<'a>) -> Command<'a> {
 #[derive(Debug, Clone)]
 pub struct Commands<'a> {
     reader: FieldReader<'a>,
+    apply_version: u16,
     /// What is left of the record being taken apart.
     run: Option<PubAckRun<'a>>,
 }
@@ -356,11 +375,18 @@ impl<'a> Commands<'a> {
         let malformed = |source| EntryError::Malformed { kind: command_kind, source };
         let body = self.reader.bytes().map_err(malformed)?;
         if command_kind == kind::PUBACK_RUN {
+            if self.apply_version < APPLY_VERSION_SECOND {
+                return Err(EntryError::UnknownKind(command_kind));
+            }
             let run = self.run.insert(read_puback_run(body).map_err(malformed)?);
             return Ok(take_ack(run));
         }
         let command = read_command(command_kind, body);
-        command.ok_or(EntryError::UnknownKind(command_kind))?.map_err(malformed)
+        let command = command.ok_or(EntryError::UnknownKind(command_kind))?.map_err(malformed)?;
+        if self.apply_version < APPLY_VERSION_SECOND && has_dedupe(&command) {
+            return Err(malformed(FieldError::Range));
+        }
+        Ok(command)
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! Where to find what: `session.rs` opening, takeover, expiry · `publish.rs` accepting, routing ·
 //! `window.rs` packet ids · `backlog.rs` offline queues · `subscribe.rs` filters · `retained.rs` ·
-//! `replay.rs` retained messages on their way · `will.rs` · `expiry.rs` deadlines ·
+//! `replay.rs` retained messages on their way · `dedupe.rs` keys of accepted publishes · `will.rs` ·
+//! `expiry.rs` deadlines ·
 //! `checkpoint.rs` the state as bytes · `digest.rs` the proof that replicas agree ·
 //! `invariants.rs` what is true between any two commands.
 //!
@@ -18,6 +19,7 @@ use std::collections::VecDeque;
 
 use crate::checkpoint::Checkpoint;
 use crate::command::Command;
+use crate::dedupe::Dedupe;
 use crate::effect::{Effect, EndReason};
 use crate::entry::{Entry, EntryError};
 use crate::expiry::{Deadline, Deadlines};
@@ -58,6 +60,7 @@ pub struct Machine {
     pub(crate) sessions: Sessions,
     pub(crate) subscriptions: SubscriptionIndex,
     pub(crate) retained: Retained,
+    pub(crate) dedupe: Dedupe,
     pub(crate) deadlines: Deadlines,
     /// Wills to publish before the present command ends; empty between commands.
     pub(crate) due_wills: VecDeque<DueWill>,
@@ -84,6 +87,7 @@ impl Machine {
             sessions: Sessions::default(),
             subscriptions: SubscriptionIndex::default(),
             retained: Retained::default(),
+            dedupe: Dedupe::default(),
             deadlines: Deadlines::default(),
             due_wills: VecDeque::new(),
             found: Found::default(),
@@ -126,6 +130,7 @@ impl Machine {
     }
 
     fn tick(&mut self, effects: &mut Vec<Effect>) {
+        self.dedupe.sweep(self.now_ms);
         while let Some(deadline) = self.deadlines.take_due(self.now_ms) {
             match deadline {
                 Deadline::Will(key) => self.fire_will_of(key),
@@ -165,6 +170,7 @@ impl Machine {
             queued_bytes: totals.queued_bytes,
             in_flight: totals.in_flight,
             deadlines: self.deadlines.len() as u64,
+            dedupe_keys: self.dedupe.len() as u64,
             next_offset: self.next_offset,
             now_ms: self.now_ms,
             counters: self.counters,

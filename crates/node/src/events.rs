@@ -32,6 +32,8 @@ pub enum EventKind {
     AccessDenied,
     Overrun,
     ShardFailed,
+    LogDamaged,
+    DiskLevelChanged,
 }
 
 impl EventKind {
@@ -46,6 +48,8 @@ impl EventKind {
             Self::AccessDenied => "access_denied",
             Self::Overrun => "overrun",
             Self::ShardFailed => "shard_failed",
+            Self::LogDamaged => "log_damaged",
+            Self::DiskLevelChanged => "disk_level_changed",
         }
     }
 }

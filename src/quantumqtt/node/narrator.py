@@ -23,6 +23,8 @@ _LEVELS: Final = {
     "access_denied": logging.INFO,
     "overrun": logging.WARNING,
     "shard_failed": logging.ERROR,
+    "log_damaged": logging.ERROR,
+    "disk_level_changed": logging.WARNING,
 }
 _WORDS: Final = {
     "session_opened": "client connected",
@@ -31,6 +33,8 @@ _WORDS: Final = {
     "access_denied": "access denied",
     "overrun": "events were lost: Python does not keep up",
     "shard_failed": "a shard thread failed; the broker has to be restarted",
+    "log_damaged": "a file of the log was damaged at rest; a checkpoint is made to do without it",
+    "disk_level_changed": "the disk of the log",
 }
 
 
