@@ -446,6 +446,7 @@ fn a_peer_that_is_done_is_let_go_at_once() {
     expect_end(&mut done);
     // Its slot was free before it heard the end: nobody waits for its side, which is still open.
     assert_eq!(world.reactor.totals().connections, 0);
+    wait_until(|| !world.closed.closed.lock().unwrap().is_empty());
     assert_eq!(*world.closed.closed.lock().unwrap(), [(0, CloseCause::PeerDone(6))]);
 }
 
