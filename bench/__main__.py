@@ -12,6 +12,8 @@ _DOORS: Final = {
     "counts": ("bench.counts",),
     "clients": ("bench.client",),
     "tls": ("bench.tls",),
+    "scale": ("bench.scale",),
+    "rules": ("bench.rules",),
     "torture": ("bench.torture",),
 }
 

@@ -78,12 +78,16 @@ class NodeProcess:
         admin_unasked: bool = False,
         flight_unasked: bool = False,
         command: str = "serve",
+        patience: float = 1.0,
     ) -> None:
         """Plan a process; by default on a free port of loopback, without admin and log service.
 
         `admin_unasked` and `flight_unasked` leave those to the program's defaults; `command` may be
-        `up`, which has the same flags and more.
+        `up`, which has the same flags and more; `patience` is for programs that run under a tool
+        which slows them.
         """
+        self._ready_deadline_s = READY_DEADLINE_S * patience
+        self._end_deadline_s = END_DEADLINE_S * patience
         defaults = ["--json", "--log-format", "json"]
         if "--listen" not in arguments:
             defaults += ["--listen", "tcp://127.0.0.1:0"]
@@ -114,7 +118,7 @@ class NodeProcess:
         assert process.stderr is not None
         self._output = Lines(process.stdout)
         self._logs = Lines(process.stderr)
-        ready = self._output.wait_for(lambda line: True, deadline_s=READY_DEADLINE_S)
+        ready = self._output.wait_for(lambda line: True, deadline_s=self._ready_deadline_s)
         if ready is None:
             self.kill()
             raise AssertionError("the broker was not ready; it said:\n" + "\n".join(self.logs()))
@@ -194,10 +198,10 @@ class NodeProcess:
         """Wait for the end and return the exit code; negative is the signal that ended it."""
         assert self._process is not None
         try:
-            self.exit_code = self._process.wait(END_DEADLINE_S)
+            self.exit_code = self._process.wait(self._end_deadline_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self.exit_code = self._process.wait(END_DEADLINE_S)
+            self.exit_code = self._process.wait(self._end_deadline_s)
             raise AssertionError("the broker did not end in time") from None
         finally:
             self._output.join()

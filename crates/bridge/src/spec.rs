@@ -158,7 +158,8 @@ impl LogSpec {
     #[pyo3(signature = (
         *, directory, key_file, group_delay_ms, segment_bytes, checkpoint_interval_s,
         checkpoint_log_bytes, retention_age_s=None, retention_bytes=None,
-        chunk_bytes=CHUNK_BYTES_DEFAULT,
+        chunk_bytes=CHUNK_BYTES_DEFAULT, scrub_bytes_per_s=0, scrub_interval_s=21_600,
+        disk_bytes_max=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
@@ -171,6 +172,9 @@ impl LogSpec {
         retention_age_s: Option<u64>,
         retention_bytes: Option<u64>,
         chunk_bytes: u64,
+        scrub_bytes_per_s: u64,
+        scrub_interval_s: u64,
+        disk_bytes_max: Option<u64>,
     ) -> Self {
         Self(LogConfig {
             directory,
@@ -182,6 +186,9 @@ impl LogSpec {
             retention_age: retention_age_s.map(Duration::from_secs),
             retention_bytes,
             chunk_bytes,
+            scrub_bytes_per_s,
+            scrub_interval: Duration::from_secs(scrub_interval_s),
+            disk_bytes_max,
         })
     }
 }

@@ -29,7 +29,7 @@ use crate::open_log::Bell;
 
 /// The version of what is in chunks; the chunks say their own format, too. Since 2 the list of the
 /// message log's chunks is in it.
-const SCHEMA: u32 = 2;
+pub(crate) const SCHEMA: u32 = 2;
 /// How the pieces of that list are called.
 pub(crate) const RECORDS: &str = "records-";
 
@@ -71,6 +71,8 @@ pub(crate) struct Checkpointer {
     last_index: u64,
     last_written_bytes: u64,
     not_before_ms: u64,
+    /// Somebody asked for one before its time.
+    is_wanted: bool,
 }
 
 /// What the thread gets.
@@ -91,7 +93,13 @@ impl Checkpointer {
             last_index: 0,
             last_written_bytes: 0,
             not_before_ms: 0,
+            is_wanted: false,
         }
+    }
+
+    /// Make one soon: the log behind it is worth more cut than kept.
+    pub(crate) fn want(&mut self) {
+        self.is_wanted = true;
     }
 
     /// Whoever was restored from a checkpoint owes the next one later.
@@ -128,7 +136,7 @@ impl Checkpointer {
         let written = log.written_bytes().saturating_sub(self.last_written_bytes);
         let has_waited = now_ms.saturating_sub(self.last_at_ms) >= self.cadence.interval_ms;
         let has_grown = log.applied_index() > self.last_index;
-        has_grown && (has_waited || written >= self.cadence.log_bytes)
+        has_grown && (self.is_wanted || has_waited || written >= self.cadence.log_bytes)
     }
 
     fn begin(
@@ -138,6 +146,7 @@ impl Checkpointer {
         log: &mut DurableLog,
         records: &Intake,
     ) {
+        self.is_wanted = false;
         self.last_at_ms = now_ms;
         self.last_written_bytes = log.written_bytes();
         self.not_before_ms = now_ms + CHECKPOINT_RETRY_MS;

@@ -18,11 +18,14 @@
 mod admission;
 mod aliases;
 mod authentication;
+mod caretaker;
 mod checkpointer;
 mod config;
 mod connect;
 mod connection;
+mod crank;
 mod deliver;
+mod disk_use;
 mod effects;
 mod events;
 mod guest;
@@ -38,11 +41,14 @@ mod open_records;
 mod outbound;
 mod packets;
 mod partition;
+mod playback;
 mod pressure;
 mod publish;
+mod questions;
 mod reasons;
 mod recorded;
 mod registry;
+mod replay_from;
 mod retained;
 mod rights;
 mod run;
@@ -50,20 +56,24 @@ mod shard;
 mod statistics;
 mod subscribe;
 mod system;
+mod utc;
 mod verdicts;
 mod will;
 
 pub use authentication::Answer;
 pub use config::{ConfigError, ListenerConfig, LogConfig, NodeConfig, NodeLimits};
+pub use crank::{Crank, CrankSpec, CrankStatus, Stopped, Turned};
 pub use events::{Event, EventKind};
 pub use message_log::{LogStopped, MessageLog};
 pub use node::{Node, StartError};
 pub use open_log::LogError;
+pub use quantumqtt_machine::SessionView;
 pub use quantumqtt_reactor::{
     BadNetwork, BoundListener, CertificateUser, Endpoint, Network, ProxyMode, TlsContext, TlsFiles,
     TlsRefused, TlsVersion, UpgradeRules, WrappingSpec,
 };
 pub use quantumqtt_topics::RuleTable;
+pub use questions::StateDigest;
 pub use reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
-pub use statistics::{LogStatistics, Statistics};
+pub use statistics::{LogStatistics, ScrubStatistics, Statistics};
 pub use system::SystemMessage;

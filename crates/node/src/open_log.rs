@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use quantumqtt_journal::{
     Checkpoint, Damage, Durability, FileDisk, Group, GroupOptions, GroupSpec, Journal,
@@ -163,6 +164,7 @@ pub(crate) struct Opened {
     pub(crate) bell: Arc<Bell>,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) message_log: MessageLog,
+    pub(crate) keys: Arc<LocalKeyFile>,
 }
 
 /// What opening needs to know of the partition.
@@ -179,7 +181,7 @@ pub(crate) struct Beginning {
 pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, LogError> {
     let unusable = |source| LogError::Directory { path: config.directory.clone(), source };
     let disk = FileDisk::new(&config.directory).map_err(unusable)?;
-    let keys = open_keys(config)?;
+    let keys = Arc::new(open_keys(config)?);
     let mut options = JournalOptions::new(u64::from(beginning.header.leader));
     options.segment_bytes = config.segment_bytes;
     if let Some(delay) = config.group_delay {
@@ -191,14 +193,16 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
         let bell = Arc::clone(&bell);
         Arc::new(move |token| bell.ring(token))
     };
-    let (journal, groups) = Journal::open(Arc::new(disk), options, &keys, wake)?;
+    let mut restored = None;
+    let accept = |groups: &[RecoveredGroup]| {
+        restored = restore_if_sound(groups)?;
+        Ok::<(), LogError>(())
+    };
+    let (journal, groups) = Journal::open_if(Arc::new(disk), options, &*keys, wake, accept)?;
     let recovered = match groups.into_iter().find(|group| group.id() == GROUP) {
         Some(recovered) => recovered,
         None => make_group(&journal, beginning)?,
     };
-    if let Some(damage) = recovered.quarantined() {
-        return Err(LogError::Quarantined(damage.clone()));
-    }
     let journal = Arc::new(journal);
     let view = Arc::new(LogView::new(Arc::clone(&journal)));
     let cadence = Cadence {
@@ -207,26 +211,41 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     };
     let mut checkpointer =
         Checkpointer::new(cadence, Arc::clone(&bell), beginning.owner, beginning.now_ms);
-    let (machine, listed) = match recovered.checkpoint() {
+    let (machine, listed) = match restored {
         None => (Machine::new(beginning.header.partition, Limits::default()), None),
-        Some(checkpoint) => {
-            checkpointer.restored_from(checkpoint.index());
-            view.checkpoint_index.store(checkpoint.index(), Ordering::Relaxed);
-            restore(checkpoint)?
+        Some((index, machine, listed)) => {
+            checkpointer.restored_from(index);
+            view.checkpoint_index.store(index, Ordering::Relaxed);
+            (machine, listed)
         }
     };
     let next_offset = machine.statistics().next_offset;
-    let mut records = Replayed::open(config, beginning, &keys, listed, next_offset)?;
+    let mut records = Replayed::open(config, beginning, &*keys, listed, next_offset)?;
     let group = Group::start(recovered, GroupOptions::new(usize::from(beginning.owner)));
     let log = DurableLog::new(Arc::clone(&journal), group, Arc::clone(&view));
     let log = Log::Journal(Box::new(log));
     let mut partition = Partition::new(machine, beginning.header, log);
-    settle(&mut partition, &bell, &mut records)?;
+    settle(&mut partition, &|| bell.wait(), &mut |_, _, effects| records.take(effects))?;
     records.append()?;
     begin_life(&mut partition, beginning);
-    settle(&mut partition, &bell, &mut records)?;
+    settle(&mut partition, &|| bell.wait(), &mut |_, _, effects| records.take(effects))?;
     let message_log = keep_records(config, beginning, &bell, &journal, records, &mut partition)?;
-    Ok(Opened { partition, view, bell, checkpointer, message_log })
+    Ok(Opened { partition, view, bell, checkpointer, keys, message_log })
+}
+
+/// What a checkpoint holds: its place, the state, and the list of chunks.
+type Restored = (u64, Machine, Option<Manifest>);
+
+/// Judge what the journal found while nothing was written yet: damage to what was acknowledged
+/// refuses the start, and so does a checkpoint that holds no state.
+fn restore_if_sound(groups: &[RecoveredGroup]) -> Result<Option<Restored>, LogError> {
+    let Some(found) = groups.iter().find(|group| group.id() == GROUP) else { return Ok(None) };
+    if let Some(damage) = found.quarantined() {
+        return Err(LogError::Quarantined(damage.clone()));
+    }
+    let Some(checkpoint) = found.checkpoint() else { return Ok(None) };
+    let (machine, listed) = restore(checkpoint)?;
+    Ok(Some((checkpoint.index(), machine, listed)))
 }
 
 /// From now on a thread keeps the message log.
@@ -264,7 +283,7 @@ fn keep_records(
 
 /// The state a checkpoint holds, whose own digest was checked on the way, and the list of the
 /// message log's chunks; none if a build wrote it that kept no message log.
-fn restore(checkpoint: &Checkpoint) -> Result<(Machine, Option<Manifest>), LogError> {
+pub(crate) fn restore(checkpoint: &Checkpoint) -> Result<(Machine, Option<Manifest>), LogError> {
     let mut restorer = Restorer::new();
     let mut list = Vec::new();
     for (number, chunk) in checkpoint.chunks().iter().enumerate() {
@@ -296,19 +315,30 @@ fn open_keys(config: &LogConfig) -> Result<LocalKeyFile, LogError> {
     Ok(LocalKeyFile::open_or_create(&config.key_file)?)
 }
 
-fn make_group(journal: &Journal, beginning: &Beginning) -> Result<RecoveredGroup, LogError> {
+pub(crate) fn make_group(
+    journal: &Journal,
+    beginning: &Beginning,
+) -> Result<RecoveredGroup, LogError> {
     let members = Members::voters(&[u64::from(beginning.header.leader)]);
     let spec = GroupSpec { id: GROUP, members, key_domain: KEY_DOMAIN };
     Ok(journal.create_group(&spec)?)
 }
 
-/// Apply all there is, waiting for the disk; only records come to something.
-fn settle(partition: &mut Partition, bell: &Bell, records: &mut Replayed) -> Result<(), LogError> {
+/// Told of every entry that was found: its index, itself and what it came to.
+pub(crate) type Witness<'a> = dyn FnMut(u64, Bytes, &mut Vec<Effect>) -> Result<(), LogError> + 'a;
+
+/// Apply all there is, waiting for the disk; what it comes to concerns nobody any more.
+pub(crate) fn settle(
+    partition: &mut Partition,
+    wait: &dyn Fn(),
+    witness: &mut Witness<'_>,
+) -> Result<(), LogError> {
     let mut effects: Vec<Effect> = Vec::new();
     loop {
         partition.advance()?;
-        while partition.apply_next(&mut effects)?.is_some() {
-            records.take(&mut effects)?;
+        while let Some(applied) = partition.apply_next(&mut effects)? {
+            witness(partition.applied_index(), applied.entry, &mut effects)?;
+            effects.clear();
         }
         if partition.is_settled() {
             return Ok(());
@@ -316,12 +346,12 @@ fn settle(partition: &mut Partition, bell: &Bell, records: &mut Replayed) -> Res
         if partition.log_is_full() {
             return Err(LogError::Full);
         }
-        bell.wait();
+        wait();
     }
 }
 
 /// Propose what the end of the last life and the configuration of this one make true.
-fn begin_life(partition: &mut Partition, beginning: &Beginning) {
+pub(crate) fn begin_life(partition: &mut Partition, beginning: &Beginning) {
     let machine = partition.machine();
     let mut entries = vec![EntryBuilder::new()];
     let mut push = |command: &Command<'_>| {

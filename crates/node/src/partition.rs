@@ -15,7 +15,7 @@ use quantumqtt_machine::{
 
 use crate::checkpointer::{Checkpointer, Wanted};
 use crate::keeper::KeeperThread;
-use crate::log::{Log, LogFailure};
+use crate::log::{DurableLog, Log, LogFailure};
 use crate::message_log::Intake;
 
 pub(crate) struct Partition {
@@ -52,8 +52,9 @@ pub(crate) enum PartitionError {
 }
 
 /// What one committed entry came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
+    pub(crate) entry: Bytes,
     pub(crate) commands: u64,
     /// Bytes that wait for the log no longer.
     pub(crate) bytes: usize,
@@ -77,6 +78,11 @@ impl Partition {
         &self.machine
     }
 
+    /// Both halves, for the hand crank: it makes checkpoints in steps of its own.
+    pub(crate) fn parts(&mut self) -> (&mut Machine, &mut Log) {
+        (&mut self.machine, &mut self.log)
+    }
+
     /// From now on committed records are kept.
     pub(crate) fn keep_records(&mut self, records: Recording) {
         self.records = Some(records);
@@ -92,6 +98,13 @@ impl Partition {
     /// Whether the message log is not written as fast as it grows.
     pub(crate) fn is_behind(&self) -> bool {
         self.records.as_ref().is_some_and(|records| records.intake.is_behind())
+    }
+
+    /// A checkpoint is wanted as soon as there is something to put into it.
+    pub(crate) fn want_checkpoint(&mut self) {
+        if let Some(checkpointer) = &mut self.checkpointer {
+            checkpointer.want();
+        }
     }
 
     /// From now on checkpoints are made.
@@ -146,6 +159,16 @@ impl Partition {
         self.log.durable().is_none_or(|log| log.is_settled())
     }
 
+    /// The index of the entry that was applied last; 0 without a log.
+    pub(crate) fn applied_index(&self) -> u64 {
+        self.log.as_durable().map_or(0, DurableLog::applied_index)
+    }
+
+    /// The last entry in the state, Raft's own included; under `memory` entries are not numbered.
+    pub(crate) fn state_index(&self) -> u64 {
+        self.log.as_durable().map_or(0, DurableLog::state_index)
+    }
+
     /// Whether the disk has no room for what waits.
     pub(crate) fn log_is_full(&self) -> bool {
         self.log.as_durable().is_some_and(|log| log.view().is_full())
@@ -187,9 +210,9 @@ impl Partition {
             return Ok(None);
         };
         let bytes = entry.len();
-        let commands = self.apply(entry, effects)?;
+        let commands = self.apply(entry.clone(), effects)?;
         self.log.applied();
-        Ok(Some(Applied { commands, bytes }))
+        Ok(Some(Applied { entry, commands, bytes }))
     }
 
     fn apply(&mut self, entry: Bytes, effects: &mut Vec<Effect>) -> Result<u64, PartitionError> {

@@ -99,6 +99,11 @@ def _gauges(statistics: Statistics) -> Iterator[Metric]:
         value=statistics.sessions_stored,
     )
     yield GaugeMetricFamily(
+        "quantumqtt_dedupe_keys",
+        "De-duplication keys of publishes that are remembered.",
+        value=statistics.dedupe_keys,
+    )
+    yield GaugeMetricFamily(
         "quantumqtt_subscriptions",
         "Subscriptions of connected sessions.",
         value=statistics.subscriptions,
@@ -111,6 +116,14 @@ def _counters(statistics: Statistics) -> Iterator[Metric]:
         "connections_refused_full": (
             "Connections closed at once because connections_max was reached.",
             statistics.connections_refused_full_total,
+        ),
+        "publishes_deduplicated": (
+            "Publishes acknowledged only, because their key was known.",
+            statistics.publishes_deduplicated_total,
+        ),
+        "dedupe_keys_pressed_out": (
+            "Keys forgotten before their time because there were too many.",
+            statistics.dedupe_keys_pressed_out_total,
         ),
         "network_received_bytes": ("Bytes read.", statistics.bytes_received_total),
         "network_sent_bytes": ("Bytes written.", statistics.bytes_sent_total),
@@ -156,11 +169,23 @@ def _log_families(log: LogStatistics) -> Iterator[Metric]:
     for name in ("ok", "full", "failed"):
         state.add_metric([name], float(name == log.state))
     yield state
+    level = GaugeMetricFamily(
+        "quantumqtt_log_disk_level", "How full the disk is, 1 for what it is.", labels=["level"]
+    )
+    for name in ("roomy", "tight", "full"):
+        level.add_metric([name], float(name == log.disk_level))
+    yield level
     gauges = {
         "pending_bytes": ("Bytes proposed and not yet applied.", log.pending_bytes),
         "segments": ("Files of the log.", log.segments),
         "applied_index": ("The last entry in the state.", log.applied_index),
         "checkpoint_index": ("The last entry in the latest checkpoint.", log.checkpoint_index),
+        "disk_used_bytes": ("Bytes the log has of its disk.", log.disk_used_bytes),
+        "disk_capacity_bytes": ("Bytes it has and could have.", log.disk_capacity_bytes),
+        "scrub_coverage_age_seconds": (
+            "Since everything at rest was last read again.",
+            log.scrub_coverage_age_ms / 1000,
+        ),
     }
     for name, (meaning, gauge) in gauges.items():
         yield GaugeMetricFamily(f"quantumqtt_log_{name}", meaning, value=gauge)
@@ -173,6 +198,9 @@ def _log_families(log: LogStatistics) -> Iterator[Metric]:
             "Attempts at a checkpoint that failed.",
             float(log.checkpoint_failures_total),
         ),
+        "scrub_bytes": ("Bytes at rest that were read again.", float(log.scrub_bytes_total)),
+        "scrub_passes": ("Times that everything at rest was.", float(log.scrub_passes_total)),
+        "scrub_findings": ("Files found damaged.", float(log.scrub_findings_total)),
     }
     for name, (meaning, count) in counters.items():
         yield CounterMetricFamily(f"quantumqtt_log_{name}", meaning, value=count)

@@ -37,8 +37,18 @@ class BrokerView(Protocol):
     def access(self) -> Access:
         """Users and rules in force."""
 
+    @property
+    def storage_findings(self) -> Sequence[str]:
+        """What is suspicious about the disk below the log."""
+
     def statistics(self) -> Statistics:
         """Take a snapshot of the counters; TransportError when it is not running."""
+
+    def digest(self) -> tuple[int, str]:
+        """Take the index and the digest of the state; blocks, TransportError when not running."""
+
+    def session(self, client_id: str) -> dict[str, object] | None:
+        """Take a copy of a stored session; blocks, TransportError when not running."""
 
     def message_log(self) -> MessageLogView | None:
         """Give the message log, if there is one; TransportError when it is not running."""
@@ -192,4 +202,12 @@ def _log(log: LogStatistics) -> Json:
         "checkpoints_total": log.checkpoints_total,
         "checkpoint_failures_total": log.checkpoint_failures_total,
         "checkpoint_error": log.checkpoint_error,
+        "disk_level": log.disk_level,
+        "disk_used_bytes": log.disk_used_bytes,
+        "disk_capacity_bytes": log.disk_capacity_bytes,
+        "scrub_bytes_total": log.scrub_bytes_total,
+        "scrub_passes_total": log.scrub_passes_total,
+        "scrub_findings_total": log.scrub_findings_total,
+        "scrub_coverage_age_seconds": log.scrub_coverage_age_ms / 1000,
+        "scrub_damage": log.scrub_damage,
     }

@@ -152,6 +152,32 @@ class StorageSettings(BaseModel):
         description="The message log is written in files of about this size, and these are joined "
         "to larger ones later.",
     )
+    scrub_bytes_per_s: Count = Field(
+        default=8 * MIB,
+        ge=0,
+        le=GIB,
+        description="How fast files at rest are read again in the background to find damage; 0 "
+        "never reads them.",
+    )
+    scrub_interval_s: Count = Field(
+        default=DAY_S // 4,
+        ge=1,
+        le=7 * DAY_S,
+        description="From the beginning of one such round to that of the next.",
+    )
+    disk_bytes_max: Count | None = Field(
+        default=None,
+        ge=16 * MIB,
+        le=1024 * 1024 * GIB,
+        description="What the directory may take, where that is less than the disk has. From 80 % "
+        "on credits are halved and the log is cut; from 90 % on nothing new is taken.",
+    )
+    accept_unsafe: bool = Field(
+        default=False,
+        description="Whether profile `production` starts on storage that looks as if it kept "
+        "nothing: memory, no barriers, a container's layer, a network. Written down in "
+        "`storage.json` in the data directory.",
+    )
     key_file: Annotated[
         Path | None, BeforeValidator(file_name), DefaultText("`keys` in the data directory")
     ] = Field(

@@ -141,3 +141,37 @@ def test_metrics_speak_the_format_that_is_asked_for() -> None:
     modern = ask("/metrics", headers=accept)
     assert modern.headers["content-type"].startswith("application/openmetrics-text")
     assert modern.text.endswith("# EOF\n")
+
+
+def test_the_digest_of_the_state_is_told_with_its_index() -> None:
+    reply = ask("/v1/digest")
+    assert reply.json() == {"index": 12, "digest": "ab" * 16}
+    assert ask("/v1/digest", broker=BrokerStandIn(snapshot=None)).status_code == 503
+
+
+def test_a_session_is_found_by_any_client_id_and_its_absence_is_404() -> None:
+    reply = ask("/v1/sessions/a%2Fb%20%C3%BC")
+    assert reply.json() == {"client_id": "a/b ü"}
+    absent = ask("/v1/sessions/nobody")
+    assert absent.status_code == 404
+    assert absent.json() == {"problem": "no session is stored for client id 'nobody'"}
+    stopped = BrokerStandIn(snapshot=None)
+    assert ask("/v1/sessions/nobody", broker=stopped).status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/v1/digest", "/v1/sessions/nobody"])
+def test_the_state_is_shown_on_loopback_only(path: str) -> None:
+    app = admin_app(BrokerStandIn(), FACTS, explains_rules=False)
+
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.get(path)
+
+    assert asyncio.run(send()).status_code == 403
+
+
+def test_what_is_suspicious_about_storage_is_a_detail_of_readiness() -> None:
+    reply = ask("/readyz", broker=BrokerStandIn(storage_findings=("tmpfs is memory",)))
+    assert reply.status_code == 200
+    assert reply.json() == {"ready": True, "reasons": [], "details": ["storage: tmpfs is memory"]}

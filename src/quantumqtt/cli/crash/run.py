@@ -121,6 +121,8 @@ class Torture:
                 self._ledger.report_unresponsive("broker", "it ended by itself")
             hurt = Hurt(died=True, was_asked=hurt.was_asked, note=hurt.note)
             swarm.drop_all()
+            if not hurt.was_asked:
+                self._ledger.on_crashed()
             await self._victim.start()
             await self._try(self._look_at_retained, "retained messages could not be asked for")
         await self._come_back()
