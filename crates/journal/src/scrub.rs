@@ -12,9 +12,7 @@ use crate::format::RecordHead;
 use crate::keys::KeyProvider;
 use crate::manifest::Signer;
 use crate::reader::Record;
-use crate::recovery::{
-    KeyRing, Visitor, list_segments, load_header, load_segment, walk_segment,
-};
+use crate::recovery::{KeyRing, Visitor, list_segments, load_header, load_segment, walk_segment};
 use crate::segment::segment_path;
 
 /// What one step looked at.
