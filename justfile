@@ -153,10 +153,15 @@ night: advisories
     PROPTEST_CASES=20000 cargo test --workspace --exclude quantumqtt-bridge --release --locked
     HYPOTHESIS_PROFILE=night pytest tests --timeout=3600
 
-# Benchmarks on a quiet machine: quick, peers [NAME…], growth [NAME…], counts, clients, tls, torture
+# Benchmarks on a quiet machine: quick, peers, growth, counts, clients, tls, scale, rules, torture
 [group('night')]
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}
+
+# Run seeds of the simulator on all cores: just simulate 1000 [--first 1] [--bug NAME]
+[group('night')]
+simulate seeds="1000" *arguments:
+    python -m quantumqtt.simulation {{ seeds }} {{ arguments }}
 
 # Walk the state machine beside the reference model: just model 1000000 [--seed WORD]
 [group('night')]
@@ -179,15 +184,21 @@ advisories:
 soak minutes="10":
     SOAK_MINUTES={{ minutes }} pytest -q -m night tests/soak tests/hardening
 
-# MQTT.js in headless Chromium over ws and wss; names what is missing
+# MQTT.js in headless Chromium and under Node (`--node`: there only); names what is missing
 [group('night')]
-browser:
-    python -m tools.browser
+browser *arguments:
+    python -m tools.browser {{ arguments }}
 
 # Spark's tests, in an environment of their own: just spark [--release 42] [pytest's words]
 [group('night')]
 spark *arguments:
     python -m tools.spark_environment {{ arguments }}
+
+# Broker and pipeline killed in turn and together while so many messages land: just kills 2000000
+[group('night')]
+kills messages="2000000" *arguments:
+    KILL_MESSAGES={{ messages }} \
+        python -m tools.spark_environment -m night tests/spark/test_kills.py {{ arguments }}
 
 # The client between proxies that hurt it, for an hour in all, or `just soak-client 5` minutes
 [group('night')]

@@ -8,9 +8,12 @@ _DOORS: Final = {
     "quick": ("bench.peers", "--quick", "--repeats", "3"),
     "peers": ("bench.peers",),
     "growth": ("bench.growth",),
+    "log": ("bench.log",),
     "counts": ("bench.counts",),
     "clients": ("bench.client",),
     "tls": ("bench.tls",),
+    "scale": ("bench.scale",),
+    "rules": ("bench.rules",),
     "torture": ("bench.torture",),
 }
 

@@ -26,7 +26,7 @@ START_DEADLINE_S: Final = 30.0
 STOP_DEADLINE_S: Final = 10.0
 _POLL_S: Final = 0.005
 HOUSE: Final = Path(__file__).resolve().parent.parent
-PROGRAM: Final = (sys.executable, "-m", "quantumqtt.cli.main")
+PROGRAM: Final = (sys.executable, "-m", "quantumqtt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +89,26 @@ class OursStrict(Ours):
 
     name = "quantumqtt-strict"
     durability = "strict"
+
+
+class OursGroup(Ours):
+    """The same with its log, synced within milliseconds and not waited for."""
+
+    name = "quantumqtt-group"
+    durability = "group"
+
+
+class OursCheckpointing(OursStrict):
+    """`strict` with a checkpoint every second, a thousand times as often as anybody would."""
+
+    name = "quantumqtt-strict-checkpoints"
+
+    def command(self, port: int, folder: Path, shards: int) -> Sequence[str]:
+        """Only a file can say how often; it lies beside the data, which is alone in its folder."""
+        file = folder / "often.toml"
+        file.write_text("[storage]\ncheckpoint_interval_s = 1\n", "utf-8")
+        command = list(super().command(port, folder / "data", shards))
+        return (*command, "--config", str(file))
 
 
 class Mosquitto(Broker):
@@ -211,11 +231,13 @@ class Amqtt(Broker):
 
 
 ALL: Final[tuple[Broker, ...]] = (Ours(), OursStrict(), Mosquitto(), FlashMq(), Nats(), Amqtt())
+# For what only a broker with a log can be asked.
+LOGGING: Final[tuple[Broker, ...]] = (OursGroup(), OursCheckpointing())
 
 
 def by_name(name: str) -> Broker:
     """Find a broker by its name."""
-    return next(broker for broker in ALL if broker.name == name)
+    return next(broker for broker in (*ALL, *LOGGING) if broker.name == name)
 
 
 @contextmanager
@@ -232,24 +254,34 @@ def pinned(cpus: frozenset[int]) -> Iterator[None]:
 @contextmanager
 def running(broker: Broker, *, shards: int, cpus: frozenset[int]) -> Iterator[Running]:
     """Start a broker, wait until it accepts, end it with all it wrote."""
+    with (
+        TemporaryDirectory(prefix="quantumqtt-bench-") as name,
+        running_on(broker, Path(name), shards=shards, cpus=cpus) as started,
+    ):
+        yield started
+
+
+@contextmanager
+def running_on(
+    broker: Broker, folder: Path, *, shards: int, cpus: frozenset[int]
+) -> Iterator[Running]:
+    """Start a broker on what an earlier run has left, wait until it accepts, end it."""
     port = _free_port()
-    with TemporaryDirectory(prefix="quantumqtt-bench-") as name:
-        folder = Path(name)
-        command = broker.command(port, folder, shards)
-        with pinned(cpus), (folder / "output.log").open("wb") as output:
-            started = time.monotonic()
-            process = subprocess.Popen(
-                command,
-                cwd=HOUSE,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            _wait_accepting(process, port, folder / "output.log", broker.name)
-            yield Running(broker.name, process.pid, port, time.monotonic() - started)
-        finally:
-            _end(process)
+    command = broker.command(port, folder, shards)
+    with pinned(cpus), (folder / "output.log").open("wb") as output:
+        started = time.monotonic()
+        process = subprocess.Popen(
+            command,
+            cwd=HOUSE,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        _wait_accepting(process, port, folder / "output.log", broker.name)
+        yield Running(broker.name, process.pid, port, time.monotonic() - started)
+    finally:
+        _end(process)
 
 
 def _wait_accepting(process: subprocess.Popen[bytes], port: int, log: Path, name: str) -> None:

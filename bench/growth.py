@@ -19,7 +19,6 @@ from bench.measure import Kind, Load
 from bench.results import Record, Spread, folder_of_today
 from bench.session import Task, choose_brokers, measure_all
 
-_BROKERS_DEFAULT: Final = ("quantumqtt", "mosquitto")
 _DURATION: Final = ("--duration", "1.5", "-V", "4")
 _PAIRS: Final = ("pairs", "-c", "10", *_DURATION)
 # A curve is called flat when its last point costs at most this much more than its first.
@@ -37,6 +36,9 @@ class Curve:
     load: Callable[[int], Load]
     figure: str = "us_per_unit"
     y: str = "broker µs per delivery"
+    brokers: tuple[str, ...] = ("quantumqtt", "mosquitto")
+    runs_of: str = ""
+    """The curve whose runs this one shows another figure of; without one it has its own."""
 
 
 CURVES: Final = (
@@ -85,40 +87,57 @@ CURVES: Final = (
 
 
 def main() -> int:
-    """Read the arguments and do it."""
-    asked = _arguments()
-    curves = [curve for curve in CURVES if not asked.curves or curve.name in asked.curves]
-    present, absent = choose_brokers(asked.broker or _BROKERS_DEFAULT)
-    folder = asked.into or folder_of_today() / "growth"
+    """Measure the curves of what everybody can do."""
+    return measure_curves(CURVES, "growth", __doc__ or "")
+
+
+def measure_curves(curves: Sequence[Curve], name: str, description: str, remark: str = "") -> int:
+    """Read the arguments and measure the curves they choose; write table and plot."""
+    asked = _arguments(description, [curve.name for curve in curves])
+    curves = [curve for curve in curves if not asked.curves or curve.name in asked.curves]
+    wanted = asked.broker or sorted({broker for curve in curves for broker in curve.brokers})
+    present, absent = choose_brokers(wanted)
+    folder = asked.into or folder_of_today() / name
     raise_descriptor_limit()
     record = Record(folder)
-    known = facts(present, absent, ["python", "-m", "bench.growth", *sys.argv[1:]])
+    known = facts(present, absent, ["python", "-m", f"bench.{name}", *sys.argv[1:]])
     record.write_machine(known)
-    tasks = [Task(_key(curve, x), curve.load(x), present) for curve in curves for x in curve.points]
+    tasks = {
+        _key(curve, x): Task(
+            _key(curve, x), curve.load(x), [one for one in present if one.name in curve.brokers]
+        )
+        for curve in curves
+        for x in curve.points
+        if not asked.most or x <= asked.most
+    }
     try:
-        measure_all(record, tasks, asked.repeats)
+        measure_all(record, list(tasks.values()), asked.repeats)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)
-    page = render(record, present, known)
+    page = render(record, curves, present, {**known, "remark": remark})
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "table.md").write_text(page, "utf-8")
-    _plot(folder, record, present)
+    _plot(folder / f"{name}.png", curves, record, present)
     print(page)
     print(f"written to {folder}", file=sys.stderr)
     return 0
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Show which costs stay flat.")
-    parser.add_argument("curves", nargs="*", metavar="CURVE")
+def _arguments(description: str, names: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description.partition("\n")[0])
+    parser.add_argument("curves", nargs="*", metavar="CURVE", help=", ".join(names))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--broker", action="append", default=[], help="only these; repeatable")
+    parser.add_argument("--most", type=int, default=0, help="leave points beyond this out")
     parser.add_argument("--into", type=Path, help="folder; default: bench/results/DATE-COMMIT")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    if unknown := [name for name in asked.curves if name not in names]:
+        parser.error(f"no curve named {', '.join(unknown)}; there are {', '.join(names)}")
+    return asked
 
 
 def _key(curve: Curve, x: int) -> str:
-    return f"{curve.name}={x}"
+    return f"{curve.runs_of or curve.name}={x}"
 
 
 def points(record: Record, curve: Curve, broker: str) -> list[tuple[float, Spread]]:
@@ -136,12 +155,20 @@ def is_flat(measured: Sequence[tuple[float, Spread]]) -> bool:
     return len(measured) > 1 and measured[-1][1].middle <= _FLAT * measured[0][1].middle
 
 
-def render(record: Record, brokers: Sequence[Broker], known: Mapping[str, object]) -> str:
+def render(
+    record: Record,
+    curves: Sequence[Curve],
+    brokers: Sequence[Broker],
+    known: Mapping[str, object],
+) -> str:
     """Render every curve as a small table."""
     lines = [f"# Growth, {known.get('at')}, commit {known.get('commit')}", ""]
     lines += [f"`{known.get('command')}` on {known.get('cpus')} × {known.get('cpu')}.", ""]
-    for curve in CURVES:
-        lines += _section(record, curve, [broker.name for broker in brokers])
+    if remark := known.get("remark"):
+        lines += [str(remark), ""]
+    for curve in curves:
+        names = [broker.name for broker in brokers if broker.name in curve.brokers]
+        lines += _section(record, curve, names)
     return "\n".join(lines)
 
 
@@ -149,7 +176,7 @@ def _section(record: Record, curve: Curve, brokers: Sequence[str]) -> Iterator[s
     measured = {broker: points(record, curve, broker) for broker in brokers}
     if not any(measured.values()):
         return
-    yield f"## {curve.title.capitalize()}"
+    yield f"## {curve.title[:1].upper()}{curve.title[1:]}"
     yield ""
     yield f"| {curve.x} | " + " | ".join(f"{name}, {curve.y}" for name in brokers) + " |"
     yield "| ---: |" + " ---: |" * len(brokers)
@@ -170,7 +197,7 @@ def _section(record: Record, curve: Curve, brokers: Sequence[str]) -> Iterator[s
     yield ""
 
 
-def _plot(folder: Path, record: Record, brokers: Sequence[Broker]) -> None:
+def _plot(file: Path, curves: Sequence[Curve], record: Record, brokers: Sequence[Broker]) -> None:
     if not plots.is_available():
         print("no plot: install the dependency group `bench`", file=sys.stderr)
         return
@@ -180,11 +207,11 @@ def _plot(folder: Path, record: Record, brokers: Sequence[Broker]) -> None:
             curve.y,
             {broker.name: points(record, curve, broker.name) for broker in brokers},
         )
-        for curve in CURVES
+        for curve in curves
         if any(points(record, curve, broker.name) for broker in brokers)
     }
     if panels:
-        plots.curves(folder / "growth.png", panels)
+        plots.curves(file, panels)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
-from bench.brokers import Broker, Running, pinned, running
+from bench import stored
+from bench.brokers import Broker, Running, pinned, running, running_on
 from bench.generator import Report, command, figure, run
 from bench.subscriptions import held_subscriptions
 
@@ -27,6 +29,7 @@ class Kind(StrEnum):
     LATENCY = "latency"
     MEMORY = "memory"
     READY = "ready"
+    RESTART = "restart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,10 @@ class Load:
     """Subscriptions that are held meanwhile and hear nothing."""
     connections: int = 0
     """For `MEMORY`: one run with so many and one with twice as many give the slope."""
+    sessions: int = 0
+    """Clients that have subscribed and gone before it begins, their sessions staying."""
+    queued: int = 0
+    """Messages that wait for one such client."""
 
 
 Figures = Mapping[str, float]
@@ -58,6 +65,8 @@ def measure(broker: Broker, load: Load) -> tuple[Figures, list[Report]]:
         case Kind.READY:
             with running(broker, shards=load.shards, cpus=BROKER_CPUS) as started:
                 return {"ready_seconds": started.ready_seconds}, []
+        case Kind.RESTART:
+            return _restart(broker, load), []
         case Kind.THROUGHPUT | Kind.LATENCY:
             report = _run(broker, load, 0)
             return figures_of(report, load.kind), [report]
@@ -100,7 +109,38 @@ def _run(broker: Broker, load: Load, times: int) -> Report:
         _held_idle(started, load.idle),
         held_subscriptions(started.port, load.subscriptions),
     ):
+        _leave(started, load)
         return run(started, arguments, cpus=GENERATOR_CPUS)
+
+
+def _leave(started: Running, load: Load) -> None:
+    stored.leave_sessions(started.port, load.sessions)
+    if load.queued:
+        publish = stored.leave_a_queue(started.port, load.queued)
+        run(started, publish, cpus=GENERATOR_CPUS)
+
+
+def _restart(broker: Broker, load: Load) -> Figures:
+    """Fill a broker, end it, and start it again on what it left."""
+    with TemporaryDirectory(prefix="quantumqtt-bench-") as name:
+        folder = Path(name)
+        with running_on(broker, folder, shards=load.shards, cpus=BROKER_CPUS) as filled:
+            _leave(filled, load)
+            held = _anonymous_bytes(filled.process_id)
+        left = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        with running_on(broker, folder, shards=load.shards, cpus=BROKER_CPUS) as started:
+            return {
+                "ready_seconds": started.ready_seconds,
+                "held_bytes": held,
+                "restored_bytes": _anonymous_bytes(started.process_id),
+                "disk_bytes": left,
+            }
+
+
+def _anonymous_bytes(process_id: int) -> float:
+    status = Path(f"/proc/{process_id}/status").read_text("utf-8")
+    line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
+    return float(line.split()[1]) * 1024
 
 
 @contextmanager

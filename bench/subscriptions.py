@@ -23,7 +23,7 @@ def held_subscriptions(port: int, count: int) -> Iterator[None]:
                 socket.create_connection((LOOPBACK, port), timeout=_DEADLINE_S)
             )
             peer.sendall(_connect(f"holder-{first}"))
-            _receive(peer, _CONNACK_BYTES)
+            receive(peer, _CONNACK_BYTES)
             _subscribe_all(peer, range(first, min(first + _PER_CLIENT, count)))
         yield
 
@@ -31,24 +31,25 @@ def held_subscriptions(port: int, count: int) -> Iterator[None]:
 def _subscribe_all(peer: socket.socket, numbers: range) -> None:
     for at in range(0, len(numbers), _PER_PACKET):
         part = numbers[at : at + _PER_PACKET]
-        filters = b"".join(_text(f"held/{number // 1000}/{number}") + b"\x00" for number in part)
+        filters = b"".join(text(f"held/{number // 1000}/{number}") + b"\x00" for number in part)
         body = b"\x00\x01" + filters
-        peer.sendall(b"\x82" + _length(len(body)) + body)
+        peer.sendall(b"\x82" + length(len(body)) + body)
         answer_bytes = 2 + len(part)
-        _receive(peer, 1 + len(_length(answer_bytes)) + answer_bytes)
+        receive(peer, 1 + len(length(answer_bytes)) + answer_bytes)
 
 
 def _connect(client_id: str) -> bytes:
-    body = _text("MQTT") + b"\x04\x02" + _KEEP_ALIVE_OFF + _text(client_id)
-    return b"\x10" + _length(len(body)) + body
+    body = text("MQTT") + b"\x04\x02" + _KEEP_ALIVE_OFF + text(client_id)
+    return b"\x10" + length(len(body)) + body
 
 
-def _text(text: str) -> bytes:
-    encoded = text.encode()
+def text(words: str) -> bytes:
+    """Encode a string as packets hold it."""
+    encoded = words.encode()
     return len(encoded).to_bytes(2, "big") + encoded
 
 
-def _length(value: int) -> bytes:
+def length(value: int) -> bytes:
     """Encode a remaining length."""
     encoded = bytearray()
     while True:
@@ -58,8 +59,12 @@ def _length(value: int) -> bytes:
             return bytes(encoded)
 
 
-def _receive(peer: socket.socket, count: int) -> None:
-    """Take exactly so many bytes: the answer has no more, as nobody publishes to us."""
+def receive(peer: socket.socket, count: int) -> None:
+    """Take exactly so many bytes: the answer has no more, as nobody publishes to us.
+
+    Raises:
+        ConnectionError: The broker closed before that.
+    """
     while count > 0:
         part = peer.recv(count)
         if not part:

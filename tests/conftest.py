@@ -60,7 +60,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the record."""
-    record = OutcomeRecord(config.getoption("--record-outcomes"))
+    # A helper process of a run side by side hears its own tests only; the one that started it,
+    # which hears of all, keeps the record.
+    helper = hasattr(config, "workerinput")
+    record = OutcomeRecord(None if helper else config.getoption("--record-outcomes"))
     config.stash[OUTCOMES] = record
     config.pluginmanager.register(record, "outcome-record")
 

@@ -1,7 +1,8 @@
-"""`just browser`: MQTT.js in the distribution's Chromium, when both can be had.
+"""`just browser`: MQTT.js in the distribution's Chromium and under Node, when they can be had.
 
 Not part of the gate: it wants a browser of some hundred megabytes and, once, the npm registry. What
-is missing is named and the recipe ends with the reason; nothing is installed system-wide.
+is missing is named and the recipe ends with the reason; nothing is installed system-wide. `--node`
+leaves the browser out.
 """
 
 import argparse
@@ -16,9 +17,11 @@ HOUSE = Path(__file__).resolve().parent.parent
 FOLDER = HOUSE / "tests" / "browser"
 
 
-def missing() -> str | None:
+def missing(*, browser: bool) -> str | None:
     """Name what is not here, with the remedy."""
-    if find_program(os.environ.get("CHROMIUM", "chromium")) is None:
+    if find_program("node") is None:
+        return "node is not installed: apt-get install nodejs"
+    if browser and find_program(os.environ.get("CHROMIUM", "chromium")) is None:
         return "chromium is not installed: apt-get install chromium, or name it in CHROMIUM"
     if not (FOLDER / "node_modules" / "mqtt").exists() and find_program("npm") is None:
         return "npm is not installed: apt-get install npm, to fetch MQTT.js once"
@@ -33,12 +36,15 @@ def fetch() -> None:
 
 def main() -> None:
     """Fetch what is missing and run the tests."""
-    argparse.ArgumentParser(description=__doc__).parse_args()
-    if (reason := missing()) is not None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--node", action="store_true", help="only MQTT.js under Node")
+    asked = parser.parse_args()
+    if (reason := missing(browser=not asked.node)) is not None:
         sys.exit(f"not run: {reason}")
     if not (FOLDER / "node_modules" / "mqtt").exists():
         fetch()
-    command = [sys.executable, "-m", "pytest", "-q", "tests/browser"]
+    tests = "tests/browser/test_mqtt_js_in_node.py" if asked.node else "tests/browser"
+    command = [sys.executable, "-m", "pytest", "-q", tests]
     sys.exit(subprocess.run(command, cwd=HOUSE, check=False).returncode)
 
 

@@ -14,6 +14,9 @@ HOUSE = Path(__file__).resolve().parent.parent
 FAST = ("unit", "property", "house")
 # Not part of the gate: they need what ./check does not install, and have recipes of their own.
 BY_HAND = ("spark", "browser")
+# The end-to-end suites mostly wait for brokers, disks and clocks. Three at a time keep two cores
+# busy without starving a broker; a file's tests stay together, as they share what they started.
+SIDE_BY_SIDE = ("--numprocesses=3", "--dist=loadfile")
 
 
 def test_folders(group: str, tests: Path) -> list[Path]:
@@ -35,6 +38,7 @@ def run_python(group: str) -> int:
     record = HOUSE / results.FOLDER / f"python-{group}.json"
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-m", "not night"),
+        *(SIDE_BY_SIDE if group == "whole" else ()),
         f"--record-outcomes={record}",
         *map(str, folders),
     ]

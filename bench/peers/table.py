@@ -92,7 +92,7 @@ def cell(record: Record, scenario: Scenario, broker: str) -> str:
         case Kind.MEMORY:
             held = middle("bytes_per_connection")
             return "–" if held is None else f"{held:,.0f} B"
-        case Kind.READY:
+        case Kind.READY | Kind.RESTART:
             ready = middle("ready_seconds")
             return "–" if ready is None else f"{ready:.3f} s"
         case Kind.LATENCY:

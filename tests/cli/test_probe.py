@@ -142,7 +142,7 @@ def test_the_table_is_for_people(programs: Programs) -> None:
         ((f"{LOOPBACK}:1", "--version", "4"), 2),
         ((f"{LOOPBACK}:1", "--only", "no such thing"), 2),
     ],
-    ids=str,
+    ids=["nobody there", "scheme", "version", "clause"],
 )
 def test_what_cannot_be_asked(programs: Programs, arguments: tuple[str, ...], code: int) -> None:
     ran = programs.run(OURS, "test", *arguments)

@@ -1,37 +1,31 @@
-"""Programs written for aiomqtt run over our client; each test also runs with aiomqtt, if present.
+"""Programs written for aiomqtt run over our client; each test also runs with aiomqtt.
 
 What both do the same way is what the compatibility is worth.
 """
 
 import asyncio
-import importlib
-import importlib.util
+from collections.abc import Iterator
 from types import ModuleType
 from uuid import uuid4
 
+import aiomqtt as theirs
 import pytest
 
 from quantumqtt.compat import aiomqtt as ours
 from quantumqtt.compat.paho import PacketTypes, Properties, SubscribeOptions
 from quantumqtt.errors import QuantuMQTTError
 from tests.client.conftest import Peer
+from tests.harness.paho_sockets import close_paho_sockets
 from tests.harness.ports import LOOPBACK, free_port
 from tests.harness.scripted_server import CONNACK_3, ScriptedServer
 
 DEADLINE_S = 20.0
-THEIRS = importlib.util.find_spec("aiomqtt") is not None
 
 
-@pytest.fixture(
-    params=[
-        "ours",
-        pytest.param(
-            "theirs", marks=pytest.mark.skipif(not THEIRS, reason="aiomqtt is not installed")
-        ),
-    ]
-)
-def aiomqtt(request: pytest.FixtureRequest) -> ModuleType:
-    return ours if request.param == "ours" else importlib.import_module("aiomqtt")
+@pytest.fixture(params=["ours", "theirs"])
+def aiomqtt(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    yield ours if request.param == "ours" else theirs
+    close_paho_sockets()
 
 
 def name() -> str:

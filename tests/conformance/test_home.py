@@ -104,3 +104,57 @@ def test_a_sensor_of_2010_reports_to_a_newer_hub(broker: Broker) -> None:
         sensor.publish("sensors/1/temperature", reading, qos=qos)
     assert [hub.take().payload for _ in range(3)] == [b"20.5", b"20.6", b"20.7"]
     sensor.leave()
+
+
+def test_a_home_without_its_bridge_and_after_a_restart_of_its_hub(broker: Broker) -> None:
+    """What the retained messages tell those who come later: offline, and a device that is gone."""
+    bridge_will = Will("zigbee2mqtt/bridge/state", b'{"state":"offline"}', qos=1, retain=True)
+    bridge = broker.client(Version.V311, "mqttjs_8f2e", will=bridge_will)
+    for topic, payload in (
+        ("zigbee2mqtt/bridge/state", b'{"state":"online"}'),
+        ("zigbee2mqtt/bridge/info", b'{"version":"2.1.0"}'),
+        ("homeassistant/light/0x01/light/config", b'{"command_topic":"zigbee2mqtt/lamp/set"}'),
+        ("homeassistant/light/0x02/light/config", b'{"command_topic":"zigbee2mqtt/tree/set"}'),
+        ("zigbee2mqtt/lamp", b'{"state":"ON"}'),
+    ):
+        bridge.publish(topic, payload, qos=1, retain=True)
+    bridge.subscribe("homeassistant/status", "zigbee2mqtt/bridge/request/#")
+    watcher = broker.client(Version.V5, "watcher")
+    watcher.subscribe("homeassistant/#")
+    assert {watcher.receive_a(Publish).topic for _ in range(2)} == {
+        "homeassistant/light/0x01/light/config",
+        "homeassistant/light/0x02/light/config",
+    }
+
+    hub_will = Will("homeassistant/status", b"offline", retain=True)
+    hub = broker.client(Version.V5, "homeassistant", will=hub_will)
+    hub.publish("homeassistant/status", b"online", retain=True)
+    assert [one.receive_a(Publish).payload for one in (bridge, watcher)] == [b"online"] * 2
+    # A user removes a device: the bridge is asked, and takes the announcement back.
+    hub.publish("zigbee2mqtt/bridge/request/device/remove", b'{"id":"tree"}')
+    assert bridge.receive_a(Publish).topic == "zigbee2mqtt/bridge/request/device/remove"
+    bridge.publish("homeassistant/light/0x02/light/config", b"", qos=1, retain=True)
+    assert watcher.receive_a(Publish).payload == b""
+
+    hub.close()
+    assert [one.receive_a(Publish).payload for one in (bridge, watcher)] == [b"offline"] * 2
+    state = broker.client(Version.V5, "state")
+    state.subscribe("zigbee2mqtt/bridge/state")
+    assert state.receive_a(Publish).payload == b'{"state":"online"}'
+    bridge.close()
+    assert state.receive_a(Publish).payload == b'{"state":"offline"}'
+
+    again = broker.client(Version.V5, "homeassistant", will=hub_will)
+    found = retained_of(
+        again,
+        *("homeassistant/+/+/+/config", "homeassistant/status", "zigbee2mqtt/#"),
+    )
+    assert found == {
+        "homeassistant/status": b"offline",
+        "homeassistant/light/0x01/light/config": b'{"command_topic":"zigbee2mqtt/lamp/set"}',
+        "zigbee2mqtt/bridge/state": b'{"state":"offline"}',
+        "zigbee2mqtt/bridge/info": b'{"version":"2.1.0"}',
+        "zigbee2mqtt/lamp": b'{"state":"ON"}',
+    }
+    again.publish("homeassistant/status", b"online", retain=True)
+    assert watcher.receive_a(Publish).payload == b"online"

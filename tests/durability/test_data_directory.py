@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -118,6 +118,24 @@ def test_everything_a_client_was_told_is_still_true_after_a_kill(tmp_path: Path)
         sleeper.close()
 
 
+def test_a_repeat_after_a_kill_is_known(tmp_path: Path) -> None:
+    """Once from the log behind the checkpoint, once from a checkpoint."""
+    data = tmp_path / "data"
+    for life in range(3):
+        with node(data, environment=OFTEN) as broker, client(broker, "sink", clean=True) as sink:
+            watcher = client(broker, "watcher", clean=True)
+            watcher.subscribe("t", options=1)
+            for number in range(life + 1):
+                key = ((Key.USER_PROPERTY, ("qmq-dedupe-key", f"batch-{number}")),)
+                sink.publish("t", f"{number}".encode(), qos=1, properties=key)
+            assert watcher.take().payload == f"{life}".encode(), "only the last is new"
+            watcher.ping()
+            watcher.close()
+            if life == 1:
+                wait_until(is_new(data, set(manifests(data))), what="a checkpoint")
+            broker.kill()
+
+
 @pytest.mark.requirement("LOG-39", "LOG-25")
 def test_a_start_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     data = tmp_path / "data"
@@ -153,6 +171,11 @@ def test_a_start_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 def manifests(data: Path) -> list[Path]:
     return list((data / "checkpoints").rglob("*.json"))
+
+
+def is_new(data: Path, known: set[Path]) -> Callable[[], bool]:
+    """Ask whether there is a checkpoint that was not there."""
+    return lambda: not set(manifests(data)) <= known
 
 
 @pytest.mark.requirement("WILL-03")
@@ -286,5 +309,6 @@ def test_metrics_and_health_speak_of_the_log(tmp_path: Path) -> None:
         assert 'quantumqtt_durability{durability="strict"} 1.0' in text
         assert 'quantumqtt_log_state{state="ok"} 1.0' in text
         assert "quantumqtt_log_syncs_total" in text
+        assert "quantumqtt_message_log_end_offset 1.0" in text
         with urllib.request.urlopen(f"{broker.admin_url}/readyz") as answer:
             assert answer.status == 200

@@ -130,6 +130,8 @@ def test_our_own_close_says_goodbye_in_both_tongues(start: StartBroker) -> None:
         (bytes([BINARY, 0xFF]) + struct.pack("!Q", 1 << 63) + b"mask", 1002),
         (bytes([PING, 0xFE]) + struct.pack("!H", 126) + b"mask", 1002),
     ],
+    # Masks are random, so the frames themselves cannot name the tests.
+    ids=["unmasked", "text", "compressed", "continuation", "endless", "long ping"],
 )
 def test_lies_close_with_their_code_and_are_counted(
     start: StartBroker, bad: bytes, code: int

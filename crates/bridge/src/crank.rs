@@ -5,7 +5,9 @@
 //! values; commands are read from such values by attribute. Nothing of this runs in a broker.
 
 mod commands;
+mod disk;
 mod effects;
+mod node;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -18,6 +20,9 @@ use quantumqtt_machine::{
 use quantumqtt_topics::Filter;
 
 use crate::errors;
+
+pub(crate) use disk::SimulatedDisk;
+pub(crate) use node::{SimulatedNode, open_simulated_node};
 
 /// A name and the fields it has.
 pub(crate) type NamedRecord<'py> = (&'static str, Bound<'py, PyDict>);

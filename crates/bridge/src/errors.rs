@@ -8,6 +8,7 @@ use quantumqtt_journal::JournalError;
 use quantumqtt_load::LoadError;
 use quantumqtt_machine::{ApplyError, EntryError, RestoreError};
 use quantumqtt_node::{BadNetwork, LogError, StartError, TlsRefused};
+use quantumqtt_records::Error as RecordsError;
 use quantumqtt_topics::{FilterError, TableError, TopicError};
 use quantumqtt_wire::{DecodeError, EncodeError};
 
@@ -109,14 +110,21 @@ fn from_log(error: &LogError, said: String) -> PyErr {
             | JournalError::Key(_),
         ) => ConfigError::new_err((said, hint)),
         LogError::Full
+        | LogError::Threads(_)
+        | LogError::Records(RecordsError::Disk { .. })
         | LogError::Journal(
             JournalError::Disk { .. } | JournalError::Group { .. } | JournalError::Stopped,
         ) => StorageError::new_err((said, hint)),
         LogError::Journal(JournalError::Damaged(_) | JournalError::Checkpoint { .. })
         | LogError::Quarantined(_)
         | LogError::Restore(_)
+        | LogError::Records(_)
         | LogError::Replay(_) => CorruptLog::new_err((said, hint)),
     }
+}
+
+pub(crate) fn from_opening(error: &LogError) -> PyErr {
+    from_log(error, words(error))
 }
 
 fn bind_hint(source: &std::io::Error) -> &'static str {

@@ -18,6 +18,7 @@ mod errors;
 mod event;
 mod functions;
 mod log_tools;
+mod message_log;
 mod node;
 mod records;
 mod rules;
@@ -51,6 +52,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<bench::LoadReport>()?;
     module.add_function(wrap_pyfunction!(bench::run_load, module)?)?;
     module.add_class::<crank::Machine>()?;
+    module.add_class::<crank::SimulatedDisk>()?;
+    module.add_class::<crank::SimulatedNode>()?;
+    module.add_function(wrap_pyfunction!(crank::open_simulated_node, module)?)?;
     module.add_function(wrap_pyfunction!(crank::encode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::decode_entry, module)?)?;
     module.add_function(wrap_pyfunction!(crank::restore_machine, module)?)?;
@@ -60,6 +64,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(log_tools::replay_log, module)?)?;
     module.add_class::<records::RecordLog>()?;
     module.add_class::<records::RecordStream>()?;
+    module.add_class::<message_log::MessageLog>()?;
     module.add_class::<codec_message::Message>()?;
     module.add_class::<codec_decode::AckRun>()?;
     module.add_class::<codec_decode::Control>()?;

@@ -325,7 +325,10 @@ impl Replay {
             let first = log.entries.front().map_or(row.last_index + 1, |entry| entry.index);
             let last = log.entries.back().map_or(row.last_index, |entry| entry.index);
             let covered = row.compacted_index.max(row.last_index.min(row.checkpoint_index));
-            if last != row.last_index || first > covered + 1 {
+            // Where a floor held the log below the checkpoint, what it held must be there: the
+            // group's storage begins at `compacted_index`, and a hole would shift every entry.
+            let begins = if log.entries.is_empty() { covered } else { row.compacted_index };
+            if last != row.last_index || first > begins + 1 {
                 let reason = format!(
                     "group {group} needs the entries {}..={}, the segments hold {first}..={last}",
                     row.compacted_index + 1,

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -25,6 +25,7 @@ use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
 use crate::limits::ANSWER_WITHIN_MS;
 use crate::log::Log;
+use crate::message_log::MessageLog;
 use crate::open_log::{self, Beginning, LogError, Opened};
 use crate::partition::Partition;
 use crate::pressure::Pressure;
@@ -85,13 +86,13 @@ impl Node {
         config.validate()?;
         let clock = Clock::start();
         let limits = config.limits;
-        let (partition, log, opened) = match &config.log {
-            None => (memory_partition(beginning(config, clock)), None, None),
+        let (partition, log, opened, message_log) = match &config.log {
+            None => (memory_partition(beginning(config, clock)), None, None, None),
             Some(log) => {
-                let Opened { mut partition, view, bell, checkpointer, keys } =
+                let Opened { mut partition, view, bell, checkpointer, keys, message_log } =
                     open_log::open(log, &beginning(config, clock))?;
                 partition.keep_checkpoints(checkpointer);
-                (partition, Some(view), Some((bell, keys)))
+                (partition, Some(view), Some((bell, keys)), Some(Arc::new(message_log)))
             }
         };
         let shared = Arc::new(Shared {
@@ -110,8 +111,11 @@ impl Node {
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
             pressure: Pressure::new(limits.log_pending_bytes_max),
             log,
+            message_log,
             stored_subscriptions: AtomicU64::new(0),
             next_offset: AtomicU64::new(0),
+            playbacks: Arc::default(),
+            poster: OnceLock::new(),
         });
         let spec = ReactorSpec {
             shards: config.shards,
@@ -151,6 +155,8 @@ impl Node {
         };
         let on_failure = failure_event(&shared, clock);
         let reactor = Reactor::start(&spec, make, &on_failure)?;
+        // Nobody else sets it; and nobody replays anything before there are connections.
+        let _ = shared.poster.set(Arc::new(reactor.poster()));
         let mut caretaker = None;
         if let Some((bell, keys)) = opened {
             bell.hand_to(reactor.poster());
@@ -180,6 +186,12 @@ impl Node {
     /// What happened since the last call, oldest first, without waiting.
     pub fn poll_events(&self, count_max: usize) -> Vec<Event> {
         self.shared.events.take(count_max)
+    }
+
+    /// Whether who comes and goes is always told (as it is at first), or only while some client
+    /// subscribes to topics of the broker that are about clients.
+    pub fn set_tells_sessions(&self, always: bool) {
+        self.shared.events.set_tells_sessions(always);
     }
 
     /// Answers to `AdmissionWanted`, by ticket; good ones may be remembered, or not.
@@ -251,6 +263,11 @@ impl Node {
         statistics
     }
 
+    /// The message log of a partition; None where there is no such partition, or no log.
+    pub fn message_log(&self, partition: u32) -> Option<Arc<MessageLog>> {
+        self.shared.message_log.clone().filter(|_| partition == PARTITION)
+    }
+
     /// Stop accepting, say goodbye, wait for the connections to close; true when all did in time.
     pub fn drain(&self, within: Duration) -> bool {
         self.reactor.drain(within)
@@ -304,7 +321,9 @@ fn beginning(config: &NodeConfig, clock: Clock) -> Beginning {
             ..EntryHeader::default()
         },
         owner: PARTITION_OWNER,
+        tenant: config.tenant.as_str().into(),
         now_ms: clock.now_ms(),
+        clock,
     }
 }
 

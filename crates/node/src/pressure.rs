@@ -21,6 +21,8 @@ pub(crate) struct Pressure {
     are_held: AtomicBool,
     /// The disk of the log has no room.
     is_full: AtomicBool,
+    /// The message log is not written as fast as it grows.
+    is_behind: AtomicBool,
     /// How full the disk is.
     level: AtomicU8,
 }
@@ -32,6 +34,7 @@ impl Pressure {
             bytes_max,
             are_held: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
             level: AtomicU8::new(DiskLevel::Roomy as u8),
         }
     }
@@ -51,6 +54,12 @@ impl Pressure {
     pub(crate) fn set_full(&self, is_full: bool) {
         if self.is_full.load(Ordering::Relaxed) != is_full {
             self.is_full.store(is_full, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn set_behind(&self, is_behind: bool) {
+        if self.is_behind.load(Ordering::Relaxed) != is_behind {
+            self.is_behind.store(is_behind, Ordering::SeqCst);
         }
     }
 
@@ -78,7 +87,8 @@ impl Pressure {
 
     /// Whether a publisher must be held now; if so, `take_release` will be true later.
     pub(crate) fn must_hold(&self) -> bool {
-        if self.bytes() <= self.bytes_max() && !self.is_full() {
+        let is_behind = self.is_behind.load(Ordering::Acquire);
+        if self.bytes() <= self.bytes_max() && !self.is_full() && !is_behind {
             return false;
         }
         self.are_held.store(true, Ordering::SeqCst);
@@ -89,6 +99,7 @@ impl Pressure {
     fn has_room(&self) -> bool {
         self.bytes.load(Ordering::SeqCst) <= self.bytes_max() / 2
             && !self.is_full.load(Ordering::SeqCst)
+            && !self.is_behind.load(Ordering::SeqCst)
             && self.level() != DiskLevel::Full
     }
 
@@ -143,6 +154,15 @@ mod tests {
         pressure.set_full(true);
         assert!(pressure.is_full() && pressure.must_hold() && !pressure.take_release());
         pressure.set_full(false);
+        assert!(pressure.take_release() && !pressure.must_hold());
+    }
+
+    #[test]
+    fn a_message_log_that_is_behind_holds_publishers_and_refuses_nobody() {
+        let pressure = Pressure::new(100);
+        pressure.set_behind(true);
+        assert!(pressure.must_hold() && !pressure.is_full() && !pressure.take_release());
+        pressure.set_behind(false);
         assert!(pressure.take_release() && !pressure.must_hold());
     }
 }

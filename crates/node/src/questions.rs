@@ -36,7 +36,7 @@ impl Question {
     pub(crate) fn answer(self, partition: &Partition) {
         match self {
             Self::Digest(answer) => {
-                let (index, digest) = (partition.applied_index(), partition.machine().digest());
+                let (index, digest) = (partition.state_index(), partition.machine().digest());
                 let _ = answer.send(StateDigest { index, digest });
             }
             Self::Session { client_id, answer } => {

@@ -15,7 +15,7 @@ from quantumqtt.api.health import Health, liveness, readiness
 from quantumqtt.api.hosts import HostGuard
 from quantumqtt.api.metrics import metrics_registry, render_metrics
 from quantumqtt.api.page import live_page
-from quantumqtt.api.view import BrokerView, NodeFacts, statistics_document
+from quantumqtt.api.view import BrokerView, Jobs, NodeFacts, no_jobs, statistics_document
 from quantumqtt.errors import ConfigError, QuantuMQTTError
 from quantumqtt.policy import explain
 
@@ -55,12 +55,13 @@ def admin_app(
     *,
     host_names: tuple[str, ...] = (),
     explains_rules: bool = True,
+    jobs: Jobs = no_jobs,
 ) -> Starlette:
     """Make the application for one broker.
 
     Rules are explained to whoever asks; where others than this machine can ask, they are not.
     """
-    registry = metrics_registry(broker, facts)
+    registry = metrics_registry(broker, facts, jobs)
 
     async def page(_request: Request) -> Response:
         live = live_page()
@@ -81,7 +82,7 @@ def admin_app(
         return _health_response("ready", readiness(broker))
 
     async def statistics(_request: Request) -> Response:
-        return JSONResponse(statistics_document(broker, facts))
+        return JSONResponse(statistics_document(broker, facts, jobs))
 
     async def why_denied(request: Request) -> Response:
         if not explains_rules:

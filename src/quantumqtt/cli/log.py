@@ -171,6 +171,23 @@ def export(
         print(f"{rows} rows in {file}")
 
 
+@app.command("token")
+def token(
+    user: Annotated[str, typer.Argument(metavar="USER", help="Whose rules apply to the reader.")],
+) -> None:
+    """Make a token for a reader of the log.
+
+    The line for the file of `--flight-readers` goes to standard output, the token itself, which is
+    in no file, to standard error: quantumqtt log token lake >> readers
+    """
+    with _reported():
+        with extras_explained():
+            from quantumqtt.flight import new_token, token_line
+        secret = new_token()
+        print(token_line(user, secret))
+        print(secret, file=sys.stderr)
+
+
 def choose_ranges(
     held: Mapping[int, PartitionRange],
     wanted: Sequence[int],

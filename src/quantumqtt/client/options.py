@@ -26,8 +26,9 @@ _PORTS: Final[Mapping[str, int]] = {
     "ws": 80,
     "wss": 443,
     "unix": 0,
+    "quic": 14567,
 }
-_ENCRYPTED: Final = frozenset({"mqtts", "ssl", "tls", "wss"})
+_ENCRYPTED: Final = frozenset({"mqtts", "ssl", "tls", "wss", "quic"})
 _WEBSOCKET: Final = frozenset({"ws", "wss"})
 _WEBSOCKET_PATH: Final = "/mqtt"
 KEEP_ALIVE_S_MAX: Final = 65_535
@@ -81,11 +82,16 @@ class Endpoint:
         """Whether MQTT travels in WebSocket frames."""
         return self.scheme in _WEBSOCKET
 
+    @property
+    def is_quic(self) -> bool:
+        """Whether MQTT travels in a stream of QUIC."""
+        return self.scheme == "quic"
+
     @classmethod
     def parse(cls, url: str) -> "Endpoint":
         """Read `mqtt://user:password@host:port`, `mqtts://…`, `ws://…/path` or `unix:///path`.
 
-        A bare host works, too.
+        `quic://…` is another one, and a bare host works, too.
 
         Raises:
             ValueError: The URL is none of these; names what is wrong.
@@ -280,6 +286,8 @@ class TransportOptions:
         check_headers(self.websocket_headers)
         if self.proxy is not None and any(one.scheme == "unix" for one in self.endpoints):
             raise ValueError("a Unix socket is on this machine: there is no proxy to it")
+        if self.proxy is not None and any(one.is_quic for one in self.endpoints):
+            raise ValueError("QUIC is made of datagrams, which no proxy here passes on")
 
 
 def endpoints_of(url: str | Sequence[str]) -> tuple[Endpoint, ...]:

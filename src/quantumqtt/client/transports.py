@@ -1,8 +1,9 @@
-"""Making a connection: TCP, TLS, Unix sockets, WebSocket, through proxies, to one of several URLs.
+"""Making a connection: TCP, TLS, Unix sockets, WebSocket, QUIC, proxies, to one of several URLs.
 
 Theory of operation. `open_transport` makes one transport to one endpoint, in layers: a socket
-(straight, or through a proxy), TLS if asked for, WebSocket if asked for. What comes out is an
-`asyncio.Transport` in any case, and the bytes of MQTT go to the given link.
+(straight, or through a proxy), TLS if asked for, WebSocket if asked for; QUIC is all of these in
+one. What comes out is an `asyncio.Transport` in any case, and the bytes of MQTT go to the given
+link.
 
 `race` tries several endpoints. The first gets a head start; each next one starts when the one
 before has failed, or has had its time. The first that is open wins, the others are dropped.
@@ -28,6 +29,12 @@ _PROXY_READ_BYTES: Final = 4096
 Opened = TypeVar("Opened")
 
 
+class ClientTls(ssl.SSLContext):
+    """A TLS context that remembers where its own certificate is, which QUIC has to read again."""
+
+    identity: tuple[str, str | None, str | None] | None = None
+
+
 def tls_context(
     *,
     ca_file: str | None = None,
@@ -43,9 +50,14 @@ def tls_context(
     Raises:
         OSError: A file cannot be read, or holds no certificate or key.
     """
-    context = ssl.create_default_context(cafile=ca_file)
+    context = ClientTls(ssl.PROTOCOL_TLS_CLIENT)
+    if ca_file is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cafile=ca_file)
     if certificate_file is not None:
         context.load_cert_chain(certificate_file, key_file, key_password)
+        context.identity = (certificate_file, key_file, key_password)
     if alpn:
         context.set_alpn_protocols(list(alpn))
     return context
@@ -60,6 +72,8 @@ async def open_transport(
         ConnectFailed: It could not be made; `TlsFailed` when TLS said no.
         RemoteProtocolError: What answers does not speak WebSocket.
     """
+    if endpoint.is_quic:
+        return await _open_quic(endpoint, options, link)
     if not endpoint.is_websocket:
         return await _open_stream(endpoint, options, link)
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
@@ -117,6 +131,27 @@ async def _open_stream(
             f"TLS with {endpoint}: {error.reason or error}",
             "check the certificates, the authority (tls=) and the server name",
         ) from error
+    except OSError as error:
+        raise ConnectFailed(
+            f"cannot connect to {endpoint}: {error.strerror or error}",
+            "is the broker running, and are host and port right?",
+        ) from error
+
+
+async def _open_quic(
+    endpoint: Endpoint, options: TransportOptions, link: asyncio.Protocol
+) -> asyncio.Transport:
+    try:
+        from quantumqtt.client.quic import open_quic
+    except ImportError as error:
+        failed = ConnectFailed(
+            f"cannot connect to {endpoint}: MQTT over QUIC needs aioquic ({error})",
+            "install it: pip install 'quantumqtt[quic]'",
+        )
+        failed.retryable = False
+        raise failed from error
+    try:
+        return await open_quic(endpoint, options, link)
     except OSError as error:
         raise ConnectFailed(
             f"cannot connect to {endpoint}: {error.strerror or error}",

@@ -12,6 +12,7 @@ Rules of this room:
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from quantumqtt.config.limits import (
     PACKET_BYTES_CEILING,
     PACKET_BYTES_DEFAULT,
 )
-from quantumqtt.config.mosquitto_words import IGNORED, REFUSED, is_bridge_word
+from quantumqtt.config.mosquitto_words import IGNORED, REFUSED, is_bridge_word, is_plugin_word
 from quantumqtt.config.problems import KeyPath, Problem, nearest, to_error
 from quantumqtt.errors import ConfigError
 
@@ -43,6 +44,9 @@ _TLS: Final = {
     "crlfile": "crl",
 }
 _TLS_SWITCHES: Final = ("require_certificate", "use_identity_as_username")
+_OF_A_LISTENER: Final = ("listener_allow_anonymous", "enable_proxy_protocol", "websockets_origin")
+# Mosquitto believes whoever speaks to such a listener.
+_EVERYBODY: Final = ("0.0.0.0/0", "::/0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +193,16 @@ class _Reader:
             if word == "per_listener_settings" and not _switch(option):
                 return
             self._problem(option, *REFUSED[word])
+        elif is_plugin_word(word):
+            self._problem(option, *REFUSED["plugin"])
         elif word in IGNORED:
             self._ignore(option, IGNORED[word])
         elif word in {"listener", "port", "bind_address", "protocol"}:
             self._take_door(option)
         elif word in _TLS or word in _TLS_SWITCHES or word == "tls_version":
             self._take_tls(option)
+        elif word in _OF_A_LISTENER:
+            self._take_of_a_listener(option)
         elif word in {"allow_anonymous", "use_username_as_clientid"}:
             self._take_switch(option)
         elif word in {"password_file", "acl_file"}:
@@ -208,7 +216,11 @@ class _Reader:
                 self._set(option, ("log", "level"), "debug")
         else:
             guess = nearest(
-                word, [*_LIMITS, *_TLS, *_TLS_SWITCHES, *IGNORED, *REFUSED, "listener", "acl_file"]
+                word,
+                [
+                    *(*_LIMITS, *_TLS, *_TLS_SWITCHES, *_OF_A_LISTENER, *IGNORED, *REFUSED),
+                    *("listener", "acl_file"),
+                ],
             )
             remedy = f"did you mean {guess}?" if guess else "remove the line"
             self._problem(option, "unknown to Mosquitto and to us", remedy)
@@ -216,7 +228,8 @@ class _Reader:
     def _take_door(self, option: Option) -> None:
         if option.word == "listener":
             port, _, host = option.value.partition(" ")
-            self.doors.append(_Door(option, host.strip() or "0.0.0.0", _port(port)))
+            place = _place(host.strip() or "0.0.0.0", port)
+            self.doors.append(_Door(option, place, _port(port)))
         elif option.word == "protocol":
             if option.value not in {"mqtt", "websockets"}:
                 raise ConfigError("is no protocol", hint="write mqtt or websockets")
@@ -251,6 +264,22 @@ class _Reader:
             door.say("tls_min_version", option.value.removeprefix("tlsv"), option)
         else:
             raise ConfigError("is too old to be spoken", hint="write tlsv1.3 or tlsv1.2")
+
+    def _take_of_a_listener(self, option: Option) -> None:
+        if not self.doors:
+            raise ConfigError("stands before any listener", hint="write it below a listener line")
+        door = self.doors[-1]
+        if option.word == "listener_allow_anonymous":
+            door.say("allow_anonymous", _switch(option), option)
+        elif option.word == "enable_proxy_protocol":
+            if option.value not in {"1", "2"}:
+                raise ConfigError("is no version of the PROXY protocol", hint="write 1 or 2")
+            door.say("proxy_protocol", f"v{option.value}", option)
+            door.say("proxy_trusted", _EVERYBODY, option)
+        else:
+            known = door.extras.get("origins", ())
+            assert isinstance(known, tuple), "only this line writes it"
+            door.say("origins", (*known, _filled(option)), option)
 
     def _take_switch(self, option: Option) -> None:
         is_on = _switch(option)
@@ -308,6 +337,7 @@ _LIMITS: Final[Mapping[str, tuple[str, int | None, int]]] = {
     "max_keepalive": ("keep_alive_s_max", 65_535, 65_535),
     "max_topic_alias": ("topic_alias_max", 0, 65_535),
     "global_max_clients": ("connections_max", None, _CLIENTS_MAX),
+    "global_max_connections": ("connections_max", None, _CLIENTS_MAX),
     "max_connections": ("connections_max", None, _CLIENTS_MAX),
     "persistent_client_expiration": ("session_expiry_s_max", _EXPIRY_MAX_S, _EXPIRY_MAX_S),
 }
@@ -394,6 +424,17 @@ def _filled(option: Option) -> str:
     if not option.value:
         raise ConfigError("names no file", hint="write a path, or remove the line")
     return option.value
+
+
+def _place(host: str, port: str) -> str:
+    """Tell a Unix socket from a host: its port is 0, and it is no address; as an absolute path."""
+    if port != "0" or host == "localhost":
+        return host
+    try:
+        ip_address(host)
+    except ValueError:
+        return str(Path(host).absolute())
+    return host
 
 
 def _port(text: str) -> str:

@@ -13,6 +13,7 @@ _CIPHERS: Final = "ciphers and curves are not chosen by hand"
 IGNORED: Final[Mapping[str, str]] = {
     "allow_duplicate_messages": "overlapping subscriptions always deliver one copy",
     "allow_zero_length_clientid": "empty client ids are always given one",
+    "auth_plugin_deny_special_chars": "names with + or # never stand for %u or %c in rules",
     "auto_id_prefix": "given client ids begin with qmq-",
     "autosave_interval": _DURABLE,
     "autosave_on_changes": _DURABLE,
@@ -21,14 +22,16 @@ IGNORED: Final[Mapping[str, str]] = {
     "ciphers_tls1.3": _CIPHERS,
     "connection_messages": _OWN_LOGS,
     "dhparamfile": _CIPHERS,
+    "disable_client_cert_date_checks": "certificates count within their dates only",
     "enable_control_api": _NOT_YET,
-    "global_max_connections": "use global_max_clients",
     "http_dir": "the admin address serves the live page",
+    "listener_auto_id_prefix": "given client ids begin with qmq-",
     "log_dest": _OWN_LOGS,
     "log_facility": _OWN_LOGS,
     "log_timestamp": _OWN_LOGS,
     "log_timestamp_format": _OWN_LOGS,
     "max_inflight_bytes": _TUNED,
+    "max_topic_alias_broker": _TUNED,
     "memory_limit": "every bound has a name of its own; see the key limits",
     "message_size_limit": "use max_packet_size, which counts the whole packet",
     "packet_buffer_size": _TUNED,
@@ -36,6 +39,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "pid_file": "the ready line tells the process id",
     "queue_qos0_messages": "messages of QoS 0 never wait for absent clients",
     "retain_expiry_interval": _NOT_YET,
+    "retry_interval": "messages are sent again when their client is back, as MQTT says",
     "set_tcp_nodelay": "it is always set",
     "socket_domain": "the address says it",
     "sys_interval": _NOT_YET,
@@ -54,10 +58,13 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
         "all three versions are always served",
         "remove the line if that is acceptable",
     ),
-    "allow_anonymous_listener": ("is not supported", "use allow_anonymous"),
     "auth_plugin": (
         "plugins of Mosquitto do not run here",
         "use password_file and acl_file, or hooks in Python",
+    ),
+    "bind_interface": (
+        "listeners are bound to addresses, not to interfaces",
+        "write the address of that interface in the listener line",
     ),
     "check_retain_source": (
         "the publisher's right is checked when it publishes, never again later",
@@ -68,6 +75,7 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
         "use use_username_as_clientid, or patterns with %c in the acl_file",
     ),
     "max_qos": ("every QoS is always served", "remove the line if that is acceptable"),
+    "maximum_qos": ("every QoS is always served", "remove the line if that is acceptable"),
     "mount_point": (
         "topics are never mapped by listener",
         "give each group of clients rules of their own in the acl_file",
@@ -84,6 +92,10 @@ REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "global_plugin": (
         "plugins of Mosquitto do not run here",
         "use password_file and acl_file, or hooks in Python",
+    ),
+    "proxy_protocol_v2_require_tls": (
+        "whether the proxy's clients use TLS is not asked here",
+        "let the proxy turn them away, then remove the line",
     ),
     "psk_file": ("pre-shared keys are not spoken", "use certificates"),
     "psk_hint": ("pre-shared keys are not spoken", "use certificates"),
@@ -126,6 +138,11 @@ BRIDGE_WORDS: Final = frozenset(
         "username",
     }
 )
+
+
+def is_plugin_word(word: str) -> bool:
+    """Tell whether a word belongs to a plugin, whose own line is refused."""
+    return word.startswith(("auth_opt_", "plugin_"))
 
 
 def is_bridge_word(word: str) -> bool:

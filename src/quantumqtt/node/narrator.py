@@ -48,6 +48,11 @@ class Narrator:
         self._lines_left = LINES_PER_SECOND_MAX
         self._left_out = 0
 
+    @property
+    def wants_sessions(self) -> bool:
+        """Whether who comes and goes is logged."""
+        return _log.isEnabledFor(_LEVELS["session_opened"])
+
     def on_events(self, events: Iterable[NativeEvent]) -> None:
         """Log the events that the log level asks for."""
         for event in events:

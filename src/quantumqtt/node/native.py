@@ -17,6 +17,9 @@ TENANT_DEFAULT: Final = "default"
 NODE_ID_EMBEDDED: Final = 1
 PARTITIONS_EMBEDDED: Final = 1
 KEY_FILE: Final = "keys"
+CHUNK_BYTES_DEFAULT: Final = 8 * 1024 * 1024
+
+MessageLog = _core.MessageLog
 
 
 class NativeListener(Protocol):
@@ -239,6 +242,18 @@ class Statistics(Protocol):
         """Their bytes."""
 
     @property
+    def dedupe_keys(self) -> int:
+        """De-duplication keys of publishes that are remembered."""
+
+    @property
+    def publishes_deduplicated_total(self) -> int:
+        """Publishes that were acknowledged only, because their key was known."""
+
+    @property
+    def dedupe_keys_pressed_out_total(self) -> int:
+        """Keys forgotten before their time because there were too many."""
+
+    @property
     def subscriptions(self) -> int:
         """Subscriptions held."""
 
@@ -311,6 +326,9 @@ class NativeNode(Protocol):
     def poll_events(self, count_max: int = ...) -> Sequence[NativeEvent]:
         """Take what happened, oldest first, without waiting."""
 
+    def tell_sessions(self, *, always: bool) -> None:
+        """Tell who comes and goes always, or only while a client subscribes to such news."""
+
     def answer_admissions(
         self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = ...
     ) -> None:
@@ -330,6 +348,9 @@ class NativeNode(Protocol):
 
     def statistics(self) -> Statistics:
         """Take a snapshot of the counters."""
+
+    def message_log(self, partition: int = ...) -> MessageLog | None:
+        """Give what was committed in a partition to read; None under `memory`."""
 
     def digest(self) -> tuple[int, str]:
         """Take the last index in the state, and the digest of all of it."""
@@ -374,6 +395,9 @@ class LogPlan:
     segment_bytes: int
     checkpoint_interval_s: int
     checkpoint_log_bytes: int
+    retention_age_s: int | None = None
+    retention_bytes: int | None = None
+    chunk_bytes: int = CHUNK_BYTES_DEFAULT
     scrub_bytes_per_s: int = 0
     scrub_interval_s: int = 21_600
     disk_bytes_max: int | None = None
@@ -459,6 +483,9 @@ def plan_log(settings: Settings) -> LogPlan | None:
         segment_bytes=storage.segment_bytes,
         checkpoint_interval_s=storage.checkpoint_interval_s,
         checkpoint_log_bytes=storage.checkpoint_log_bytes,
+        retention_age_s=storage.retention_age_s,
+        retention_bytes=storage.retention_bytes,
+        chunk_bytes=storage.chunk_bytes,
         scrub_bytes_per_s=storage.scrub_bytes_per_s,
         scrub_interval_s=storage.scrub_interval_s,
         disk_bytes_max=storage.disk_bytes_max,
@@ -473,6 +500,9 @@ def _native_log(plan: LogPlan) -> _core.LogSpec:
         segment_bytes=plan.segment_bytes,
         checkpoint_interval_s=plan.checkpoint_interval_s,
         checkpoint_log_bytes=plan.checkpoint_log_bytes,
+        retention_age_s=plan.retention_age_s,
+        retention_bytes=plan.retention_bytes,
+        chunk_bytes=plan.chunk_bytes,
         scrub_bytes_per_s=plan.scrub_bytes_per_s,
         scrub_interval_s=plan.scrub_interval_s,
         disk_bytes_max=plan.disk_bytes_max,

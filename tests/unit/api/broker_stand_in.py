@@ -43,6 +43,9 @@ class BrokerStandIn:
     access: Access = field(default_factory=Access)
     storage_findings: Sequence[str] = ()
 
+    def message_log(self) -> None:
+        self.statistics()
+
     def statistics(self) -> FakeStatistics:
         if self.snapshot is None:
             raise TransportError("the broker is not running")

@@ -6,7 +6,9 @@ import httpx
 import pytest
 
 from quantumqtt.api.app import admin_app
+from quantumqtt.api.view import statistics_document
 from quantumqtt.node import NodeState
+from quantumqtt.operations import JobReport
 from tests.unit.api.broker_stand_in import FACTS, BrokerStandIn
 
 PATHS = ["/", "/metrics", "/livez", "/readyz", "/v1/statistics"]
@@ -112,6 +114,16 @@ def test_statistics_are_the_snapshot() -> None:
     assert counters["publishes_received_total"] == [100, 20, 3]
     assert counters["drops_total"] == {"slow_subscriber": 4, "packet_too_large": 1}
     assert counters["uptime_ms"] == 61_500
+
+
+def test_jobs_beside_the_broker_are_told() -> None:
+    assert ask("/v1/statistics").json()["jobs"] == {}
+    job = JobReport(name="land", state="pausing", lag=4, restarts_total=2, why="no disk")
+    told = statistics_document(BrokerStandIn(), FACTS, lambda: [job])["jobs"]
+    assert isinstance(told, dict)
+    assert told["land"]["state"] == "pausing"
+    assert (told["land"]["lag"], told["land"]["restarts_total"]) == (4, 2)
+    assert told["land"]["why"] == "no disk"
 
 
 def test_statistics_of_a_broker_that_is_gone_are_null() -> None:

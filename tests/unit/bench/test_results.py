@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import brokers, counts, growth
+from bench import brokers, counts, growth, rules, scale
 from bench.measure import Kind, Load, figures_of
 from bench.peers import table
 from bench.peers.scenarios import QUICK, SCENARIOS, Measure, Scenario, Target, chosen, shortened
 from bench.results import Record, Sample, Spread, ratios
-from bench.subscriptions import _length
+from bench.subscriptions import length
 
 SCENARIO = Scenario(
     name="s",
@@ -183,4 +183,20 @@ def test_counters_are_read_from_what_tools_say() -> None:
 
 @pytest.mark.parametrize(("value", "encoded"), [(0, "00"), (127, "7f"), (128, "8001")])
 def test_remaining_lengths(value: int, encoded: str) -> None:
-    assert _length(value).hex() == encoded
+    assert length(value).hex() == encoded
+
+
+def test_rules_are_compared_with_their_absence() -> None:
+    page = rules.render({"pairs": {"without": 1_000.0, "with": 1_040.0}})
+    assert "| pairs | 1,000 | 1,040 | 1.040 |" in page
+
+
+def test_moments_of_many_are_rendered_with_their_spread_and_failures(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    for repeat, seconds in enumerate((1.0, 2.0, 4.0)):
+        record.add(Sample("reconnect", "quantumqtt", repeat, {"warm_s": seconds}))
+    record.add(Sample("sessions", "quantumqtt", 0, error="no memory"))
+    page = scale.render(record, ["reconnect", "sessions"], {"commit": "c"}, 1.0)
+    assert "| warm_s | 2.0 | 1.0 | 4.0 |" in page
+    assert "## sessions, 100,000" in page
+    assert "failed: no memory" in page

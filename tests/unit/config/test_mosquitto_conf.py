@@ -98,11 +98,51 @@ def test_what_is_left_out_is_told_with_its_reason(tmp_path: Path) -> None:
     assert "no bridges" in ignored[3]
 
 
+def test_what_a_listener_says_of_itself_is_its_own(tmp_path: Path) -> None:
+    text = """\
+listener 1884
+listener_allow_anonymous true
+enable_proxy_protocol 2
+listener 9001
+protocol websockets
+websockets_origin https://a.example
+websockets_origin https://b.example
+"""
+    found = load_settings(mosquitto_conf=conf(tmp_path, text), read_environment=False)
+    tcp, web = found.listener
+    assert (tcp.allow_anonymous, web.allow_anonymous) == (True, None)
+    assert (tcp.proxy_protocol, web.proxy_protocol) == ("v2", "off")
+    assert web.origins == ("https://a.example", "https://b.example")
+
+
+def test_a_listener_without_port_is_a_unix_socket(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "listener 0 mqtt.sock\nlistener 0 /run/mqtt.sock\nlistener 0 127.0.0.1\n"
+    found = load_settings(mosquitto_conf=conf(tmp_path, text), read_environment=False)
+    assert [address.url for address in found.listen] == [
+        f"unix://{tmp_path}/mqtt.sock",
+        "unix:///run/mqtt.sock",
+        "tcp://127.0.0.1:0",
+    ]
+
+
+def test_connections_at_a_time_are_bounded_as_the_file_says(tmp_path: Path) -> None:
+    file = conf(tmp_path, "global_max_connections 10\n")
+    found = load_settings(mosquitto_conf=file, read_environment=False)
+    assert found.limits.connections_max == 10
+
+
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
         ("per_listener_settings true", "the same for every listener"),
+        ("bind_interface eth0", "not to interfaces"),
+        ("maximum_qos 1", "every QoS is always served"),
+        ("listener_allow_anonymous true", "stands before any listener"),
         ("plugin /usr/lib/x.so", "plugins of Mosquitto do not run here"),
+        ("plugin_opt_file x", "plugins of Mosquitto do not run here"),
         ("psk_file x", "pre-shared keys"),
         ("allow_anonymos true", "unknown to Mosquitto and to us"),
         ("allow_anonymous yes", "neither true nor false"),

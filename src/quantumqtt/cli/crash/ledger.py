@@ -154,7 +154,9 @@ def read_payload(payload: bytes) -> tuple[str, int, int, str] | None:
 class Ledger:
     """What was promised, what came, and what follows from both."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_account: bool = False) -> None:
+        """Begin with nothing; `keeps_account` is for whoever can look into the broker's log."""
+        self.account: list[Sent] | None = [] if keeps_account else None
         self.checked: Counter[Property] = Counter()
         self.violations: list[Violation] = []
         self.acknowledged_total = 0
@@ -577,6 +579,9 @@ class Ledger:
 
     def _forget(self) -> None:
         """Let go of what was judged; publishes without an answer stay, they may still come."""
+        settled = [sent for sent in self._sent.values() if sent.acknowledged != _NEVER]
+        if self.account is not None:
+            self.account += settled
         self._sent = {key: sent for key, sent in self._sent.items() if sent.acknowledged == _NEVER}
         for subscriber in self._subscribers.values():
             for topic_filter, spans in subscriber.spans.items():

@@ -33,6 +33,7 @@ class Plan:
     settle_s: float = 3.0
     drains_within_s: float = 60.0
     stops_at: frozenset[Property] = frozenset()
+    keeps_account: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Torture:
         self._disk = disk
         self._on_round = on_round
         self._dice = random.Random(plan.seed)
-        self._ledger = Ledger()
+        self._ledger = Ledger(keeps_account=plan.keeps_account)
         swarm_dice = random.Random(f"swarm {plan.seed}")
         self._swarm = Swarm(self._ledger, plan.shape, swarm_dice, victim.port)
 

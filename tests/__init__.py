@@ -1,0 +1,1 @@
+"""All tests; a package, because the wheel of gmqtt brings one of the same name."""
