@@ -6,11 +6,11 @@ Real brokers write the directories and end by SIGKILL; every command must leave 
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
-from click.testing import Result
 from typer.testing import CliRunner
 
 from quantumqtt.cli.main import app
@@ -24,11 +24,17 @@ LIVES_ON = ((Key.SESSION_EXPIRY, 3600),)
 HEADER_BYTES = 8192
 
 
-def command(*arguments: str, code: int = 0) -> Result:
+@dataclass(frozen=True, slots=True)
+class Said:
+    stdout: str
+    stderr: str
+
+
+def command(*arguments: str, code: int = 0) -> Said:
     """Run a command in this process; the directories and brokers it looks at are others'."""
     ran = CliRunner().invoke(app, arguments)
     assert ran.exit_code == code, (ran.stdout, ran.stderr, ran.exception)
-    return ran
+    return Said(ran.stdout, ran.stderr)
 
 
 def told(*arguments: str, code: int = 0) -> dict[str, object]:
