@@ -158,6 +158,11 @@ night: advisories
 bench what="quick" *arguments:
     python -m bench {{ what }} {{ arguments }}
 
+# Run seeds of the simulator on all cores: just simulate 1000 [--first 1] [--bug NAME]
+[group('night')]
+simulate seeds="1000" *arguments:
+    python -m quantumqtt.simulation {{ seeds }} {{ arguments }}
+
 # Walk the state machine beside the reference model: just model 1000000 [--seed WORD]
 [group('night')]
 model steps *arguments:
@@ -188,6 +193,12 @@ browser *arguments:
 [group('night')]
 spark *arguments:
     python -m tools.spark_environment {{ arguments }}
+
+# Broker and pipeline killed in turn and together while so many messages land: just kills 2000000
+[group('night')]
+kills messages="2000000" *arguments:
+    KILL_MESSAGES={{ messages }} \
+        python -m tools.spark_environment -m night tests/spark/test_kills.py {{ arguments }}
 
 # The client between proxies that hurt it, for an hour in all, or `just soak-client 5` minutes
 [group('night')]

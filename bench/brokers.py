@@ -26,7 +26,7 @@ START_DEADLINE_S: Final = 30.0
 STOP_DEADLINE_S: Final = 10.0
 _POLL_S: Final = 0.005
 HOUSE: Final = Path(__file__).resolve().parent.parent
-PROGRAM: Final = (sys.executable, "-m", "quantumqtt.cli.main")
+PROGRAM: Final = (sys.executable, "-m", "quantumqtt")
 
 
 @dataclass(frozen=True, slots=True)

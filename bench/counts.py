@@ -1,4 +1,4 @@
-"""`python -m bench.counts [CASE…]`: counts per message, which no noise of the machine can change.
+"""`python -m bench.counts [CASE…]`: counts per message or connect, which no noise of the machine can change.
 
 A node without Python (`crates/node/examples/host.rs`) runs under a tool that counts: instructions
 (callgrind), heap allocations (memcheck), system calls (strace). Each case runs twice, with N and
@@ -32,6 +32,8 @@ _HOST: Final = HOUSE / "target" / "release" / "examples" / "host"
 _MESSAGES: Final = 20_000
 # In lock-step under a tool that slows the node fiftyfold.
 _MESSAGES_ONE_BY_ONE: Final = 3_000
+# Of each of ten clients: every one is a port that stays taken for a minute.
+_CONNECTS: Final = 200
 _TIMES: Final = 3
 _END_DEADLINE_S: Final = 60.0
 _V311: Final = ("-V", "4")
@@ -45,9 +47,13 @@ class Case:
     arguments: tuple[str, ...]
 
     @property
-    def one_by_one(self) -> bool:
-        """Whether the next message waits for the one before."""
-        return self.arguments[self.arguments.index("-F") + 1] == "1"
+    def units(self) -> int:
+        """How many of its units are made in the shorter run."""
+        if self.arguments[0] == "conn":
+            return _CONNECTS
+        # With one under way the next message waits for the one before.
+        one_by_one = self.arguments[self.arguments.index("-F") + 1] == "1"
+        return _MESSAGES_ONE_BY_ONE if one_by_one else _MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,7 @@ CASES: Final = (
         "fan-out QoS 0, 1 → 50, window 100",
         ("fan-out", "--subscribers", "50", "-F", "100", *_V311),
     ),
+    Case("connect and leave, ten at once", ("conn", "-c", "10", *_V311)),
 )
 
 
@@ -160,7 +167,8 @@ def main() -> int:
 def render(counted: dict[str, dict[str, float]]) -> str:
     """Render the counts as a table."""
     heads = [tool.counts for tool in TOOLS]
-    lines = [f"# Counts per delivered message, commit {commit()}", "", "Node of one shard, 64 B."]
+    head = f"# Counts per delivered message, or per connect, commit {commit()}"
+    lines = [head, "", "Node of one shard, 64 B."]
     lines += ["", "| Case | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
     for name, counts in counted.items():
         cells = (f"{counts[head]:,.4g}" if head in counts else "–" for head in heads)
@@ -170,8 +178,7 @@ def render(counted: dict[str, dict[str, float]]) -> str:
 
 def per_unit(case: Case, tool: Tool, host: Path = _HOST) -> float:
     """Count with N and 3 N messages and divide the difference."""
-    messages = _MESSAGES_ONE_BY_ONE if case.one_by_one else _MESSAGES
-    few, many = (_count(case, tool, host, messages * times) for times in (1, _TIMES))
+    few, many = (_count(case, tool, host, case.units * times) for times in (1, _TIMES))
     return (many[0] - few[0]) / (many[1] - few[1])
 
 

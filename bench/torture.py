@@ -63,7 +63,7 @@ def subjects(levels: list[str]) -> list[Subject]:
     found = []
     if shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin"):
         command = ("--cmd", "mosquitto -c {config}", "--config", str(_CONFIG))
-        found.append(Subject("mosquitto", command))
+        found.append(Subject("mosquitto persistence", command))
     serve = "quantumqtt serve --listen tcp://127.0.0.1:{port} --admin off --data {data}"
     found += [
         Subject(f"quantumqtt {level}", ("--cmd", f"{serve} --durability {level}"))
@@ -114,6 +114,7 @@ def table(runs: dict[str, _Document], syncs: dict[str, str]) -> str:
         "# What brokers lost of what they had acknowledged",
         "",
         "Violations of checks. `kill` is kill -9, `power` a power cut at the same kind of instant.",
+        "Each broker is named with its durability; Mosquitto writes its database once a second.",
         "",
         f"| | {' | '.join(runs)} |",
         f"| --- |{' ---: |' * len(runs)}",
@@ -138,7 +139,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--faults", default="kill,power")
-    parser.add_argument("--levels", default="memory", help="durability levels of our own broker")
+    parser.add_argument(
+        "--levels", default="strict,memory", help="durability levels of our own broker"
+    )
     wish = parser.parse_args()
     folder = folder_of_today()
     folder.mkdir(parents=True, exist_ok=True)

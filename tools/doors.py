@@ -7,6 +7,7 @@ and SIGTERM reach it directly.
 import argparse
 import os
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from tools import system_packages
 from tools.setup import Setup
+from tools.spark_environment import FOLDERS, SYNCED, check_java, make
 from tools.steps import Progress, StepFailed, elapsed, stop_on_termination
 
 HOUSE = Path(__file__).resolve().parent.parent
@@ -40,21 +42,56 @@ def main() -> None:
 
 
 def start(words: Sequence[str]) -> None:
-    """Set up, then become the broker."""
+    """Set up, then become the broker with its pipeline."""
     parser = argparse.ArgumentParser(
         prog="./start",
-        description="Set up this tree and start the broker on the embedded default.",
-        epilog="All other arguments go to `quantumqtt serve`; see `.venv/bin/quantumqtt serve"
-        " --help`.",
+        description="Set up this tree and start the broker on the embedded default, with the"
+        " pipeline where Spark is set up.",
+        epilog="All other arguments go to `quantumqtt up`; see `.venv/bin/quantumqtt up --help`.",
         allow_abbrev=False,
     )
     parser.add_argument("--setup-only", action="store_true", help="stop before the broker starts")
+    parser.add_argument(
+        "--pipeline", action="store_true", help="set up Spark, too (900 MB), and insist on it"
+    )
+    parser.add_argument("--no-pipeline", action="store_true", help="only the broker")
+    parser.add_argument(
+        "--demo", action="store_true", help="set up Spark where Java is, and add devices"
+    )
     chosen, rest = parser.parse_known_args(words)
     set_up()
+    if not chosen.no_pipeline and (chosen.pipeline or (chosen.demo and has_java())):
+        set_up_spark()
     if chosen.setup_only:
         return
     broker = HOUSE / ".venv" / "bin" / "quantumqtt"
-    become([str(broker), "serve", *rest], dict(os.environ))
+    command = [str(broker), "up"]
+    spark = HOUSE / FOLDERS["43"]
+    if chosen.no_pipeline:
+        command += ["--no-pipeline"]
+    elif (spark / SYNCED).exists() and "--spark-python" not in rest:
+        command += ["--spark-python", str(spark / "bin" / "python")]
+    command += [f"--{name}" for name in ("pipeline", "demo") if getattr(chosen, name)]
+    become([*command, *rest], dict(os.environ))
+
+
+def has_java() -> bool:
+    """Tell whether there is a Java that Spark could use."""
+    return "JAVA_HOME" in os.environ or shutil.which("java") is not None
+
+
+def set_up_spark() -> None:
+    """Make the environment of Spark, of which the broker's own needs nothing."""
+    print("  Spark (900 MB at the first time) …", flush=True)
+    try:
+        check_java()
+        make("43")
+    except subprocess.CalledProcessError as error:
+        raise StepFailed(
+            "Spark",
+            f"uv ended with exit code {error.returncode}",
+            hint="its words stand above; without Spark: ./start --no-pipeline",
+        ) from error
 
 
 def check(words: Sequence[str]) -> None:

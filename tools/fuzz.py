@@ -36,6 +36,7 @@ TARGETS: Final = (
     "upgrade",
     "proxy",
     "block",
+    "segment",
 )
 MEMORY_MIB: Final = 256
 ONE_INPUT_S: Final = 10
@@ -106,6 +107,9 @@ def seeds(target: str) -> Iterator[bytes]:
     if target == "block":
         yield b"\xff"  # what is kept holds bodies; golden chunks are sealed
         return
+    if target == "segment":
+        yield from segment_seeds()
+        return
     if target == "topics":
         yield from (b"a/+\n#\n$share/g/a/b\na/b\n$SYS/x\na", b"+/+/#\n/\n//\n\na\n$a/+\n/\n//a")
         return
@@ -126,6 +130,17 @@ def seeds(target: str) -> Iterator[bytes]:
         yield from (bytes([carrier, 0x26, 0, 1, 97, 0, 1, 98]) for carrier in range(14))
         yield from (bytes.fromhex(f"{carrier:02x}0101") for carrier in range(14))
         yield from (bytes.fromhex(f"{carrier:02x}23000a0b010b02") for carrier in range(14))
+
+
+def segment_seeds() -> Iterator[bytes]:
+    """Edit a log in every way the target knows: whole, a bit flipped, cut short, and bodies."""
+    yield b"\x01"
+    yield from (
+        bytes([1, file, place, 0, 1 << place % 8]) for file in (0, 1) for place in range(16)
+    )
+    yield from (bytes([2, file, place, place]) for file in (0, 1) for place in (0, 4, 16, 31))
+    yield from (bytes([3, kind, 1]) + bytes(40) for kind in range(1, 10))
+    yield b"\x00" + b"QMQWAL" + bytes(64)
 
 
 def checkpoint_seeds() -> Iterator[bytes]:

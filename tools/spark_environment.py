@@ -17,13 +17,15 @@ from typing import Final
 from tools.setup import digest
 
 HOUSE = Path(__file__).resolve().parent.parent
+# Its last act; holds what was synced.
+SYNCED: Final = "quantumqtt-synced"
 FOLDERS: Final = {"43": ".venv-spark", "42": ".venv-spark42"}
 
 
 def make(release: str) -> Path:
     """Bring the environment of one release to what the lock says; return its folder."""
     folder = HOUSE / FOLDERS[release]
-    stamp = folder / "quantumqtt-synced"
+    stamp = folder / SYNCED
     wanted = digest(HOUSE, ("uv.lock", "pyproject.toml"))
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return folder
@@ -33,7 +35,7 @@ def make(release: str) -> Path:
         [
             *(uv, "sync", "--frozen", "--no-install-project", "--python", sys.executable),
             *("--extra", "server", "--extra", "spark", "--group", f"spark{release}"),
-            *("--group", "lake"),
+            *("--group", "lake", "--group", "connect"),
         ],
         cwd=HOUSE,
         env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(folder)},

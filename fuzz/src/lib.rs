@@ -13,6 +13,7 @@ pub mod entry;
 pub mod packet;
 pub mod properties;
 pub mod proxy;
+pub mod segment;
 pub mod stream;
 pub mod topics;
 pub mod upgrade;
@@ -24,7 +25,7 @@ use quantumqtt_wire::Version;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
     ("packet", packet::check),
     ("stream", stream::check),
     ("properties", properties::check),
@@ -36,6 +37,7 @@ pub const TARGETS: [Target; 11] = [
     ("upgrade", upgrade::check),
     ("proxy", proxy::check),
     ("block", block::check),
+    ("segment", segment::check),
 ];
 
 /// The first byte of many inputs chooses the version.

@@ -6,7 +6,7 @@ Three crossings exist: tables down (`NodeSpec`, verdicts), batches up (`Node.pol
 
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Final, Literal, Self, final
+from typing import Final, Literal, Self, TypeAlias, final
 
 from typing_extensions import disjoint_base
 
@@ -25,6 +25,8 @@ _EventKind = Literal[
     "access_denied",
     "overrun",
     "shard_failed",
+    "log_damaged",
+    "disk_level_changed",
 ]
 
 _PropertyValue = bool | int | str | bytes | tuple[str, str]
@@ -361,8 +363,19 @@ class LogSpec:
         segment_bytes: int,
         checkpoint_interval_s: int,
         checkpoint_log_bytes: int,
+        retention_age_s: int | None = None,
+        retention_bytes: int | None = None,
+        chunk_bytes: int = ...,
+        scrub_bytes_per_s: int = 0,
+        scrub_interval_s: int = 21_600,
+        disk_bytes_max: int | None = None,
     ) -> LogSpec:
-        """Without `group_delay_ms` a sync waits for nothing: durability `strict`."""
+        """Without `group_delay_ms` a sync waits for nothing: durability `strict`.
+
+        Without a retention the message log keeps everything. What is at rest is read again at
+        `scrub_bytes_per_s`; 0 never does. `disk_bytes_max` bounds the directory where that is less
+        than the disk.
+        """
 
 @final
 class NodeSpec:
@@ -479,6 +492,26 @@ class LogStatistics:
     @property
     def checkpoint_failures_total(self) -> int: ...
     @property
+    def disk_level(self) -> Literal["roomy", "tight", "full"]: ...
+    @property
+    def disk_used_bytes(self) -> int: ...
+    @property
+    def disk_capacity_bytes(self) -> int:
+        """What the log has and could have; 0 before the first look."""
+    @property
+    def scrub_bytes_total(self) -> int:
+        """Bytes at rest that were read again."""
+    @property
+    def scrub_passes_total(self) -> int: ...
+    @property
+    def scrub_findings_total(self) -> int: ...
+    @property
+    def scrub_coverage_age_ms(self) -> int:
+        """Since the end of the last pass, or since the start."""
+    @property
+    def scrub_damage(self) -> str | None:
+        """What does not check out, until a pass finds everything whole."""
+    @property
     def checkpoint_error(self) -> str | None:
         """Why the latest attempt at a checkpoint failed, if it did."""
 
@@ -517,6 +550,15 @@ class Statistics:
     @property
     def queued_bytes(self) -> int:
         """Their bytes."""
+    @property
+    def dedupe_keys(self) -> int:
+        """De-duplication keys of publishes that are remembered."""
+    @property
+    def publishes_deduplicated_total(self) -> int:
+        """Publishes that were acknowledged only, because their key was known."""
+    @property
+    def dedupe_keys_pressed_out_total(self) -> int:
+        """Keys forgotten before their time because there were too many."""
     @property
     def subscriptions(self) -> int:
         """Subscriptions of connected sessions."""
@@ -572,6 +614,12 @@ class Node:
         """An eventfd, readable while events wait. The node owns it; do not close it."""
     def poll_events(self, count_max: int = 1024) -> Sequence[Event]:
         """Take what happened since the last call, oldest first, without waiting."""
+    def tell_sessions(self, *, always: bool) -> None:
+        """Say whether `session_opened` and `session_closed` are always wanted, as they are at first.
+
+        Otherwise they are told only while some client subscribes below `$SYS/` to more than the
+        figures in `$SYS/broker/`.
+        """
     def answer_admissions(
         self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = False
     ) -> None:
@@ -601,6 +649,16 @@ class Node:
     def set_tls(self, listener: int, context: TlsContext) -> None:
         """Show and demand something else at a listener, by position; connections stay."""
     def statistics(self) -> Statistics: ...
+    def message_log(self, partition: int = 0) -> MessageLog | None:
+        """Give what was committed in a partition to read; None under durability `memory`.
+
+        Raises:
+            ValueError: There is no such partition.
+        """
+    def digest(self) -> tuple[int, str]:
+        """The last entry in the state, and the digest of all of it. Walks the state."""
+    def session(self, client_id: str) -> dict[str, object] | None:
+        """A stored session as plain values; None for a client that has none."""
     def drain(self, deadline_ms: int) -> bool:
         """Stop accepting, tell v5 clients 0x8B, flush and close; True when all left in time.
 
@@ -802,6 +860,51 @@ def decode_entry(entry: bytes) -> tuple[dict[str, int], list[_NamedRecord]]:
         ValueError: The bytes are no entry this build can read.
     """
 
+def verify_log(
+    directory: str | PathLike[str],
+    key_file: str | PathLike[str],
+    *,
+    progress: Callable[[int, int, int], object] | None = None,
+) -> dict[str, object]:
+    """Check everything in a data directory that nobody uses; changes nothing.
+
+    `progress` is told files done, files in all and bytes read.
+
+    Raises:
+        ConfigError: There is no log, it is in use, or not for this key or this version.
+        StorageError: It cannot be read.
+    """
+
+def count_log(
+    directory: str | PathLike[str],
+    key_file: str | PathLike[str],
+    *,
+    progress: Callable[[int, int, int], object] | None = None,
+) -> dict[str, object]:
+    """Check like `verify_log`, and count entries and commands by kind if all is sound."""
+
+def dump_log(
+    directory: str | PathLike[str],
+    key_file: str | PathLike[str],
+    each: Callable[[list[dict[str, object]]], bool],
+    *,
+    first_index: int = 0,
+    last_index: int | None = None,
+) -> None:
+    """Hand over records in batches, in order, until `each` says False.
+
+    Raises:
+        CorruptLog: From here on it is damaged; what came before was handed over.
+    """
+
+def replay_log(
+    directory: str | PathLike[str],
+    key_file: str | PathLike[str],
+    *,
+    until: int | None = None,
+) -> dict[str, object]:
+    """Make the state of a log, as a start would; tells its index, digest and sizes."""
+
 def restore_machine(chunks: Sequence[bytes]) -> Machine:
     """Make a machine from the chunks of a checkpoint.
 
@@ -831,6 +934,70 @@ class Machine:
     def client_ids(self) -> list[str]: ...
     def session(self, client_id: str) -> dict[str, object] | None: ...
     def retained_offsets(self, filter_text: str, now_ms: int) -> list[int]: ...
+
+@final
+class SimulatedDisk:
+    """A disk in memory that lies like real ones, from a seed; for `quantumqtt.simulation`."""
+
+    def __new__(cls, seed: int) -> SimulatedDisk: ...
+    def crash(self, how: str) -> None: ...
+    def inject(self, fault: str, after: int) -> None: ...
+    def power_off_at(self, operation: int) -> None: ...
+    def is_off(self) -> bool: ...
+    def set_capacity(self, capacity_bytes: int | None) -> None: ...
+    def flip(self, path: str, offset: int, mask: int) -> None: ...
+    def erase(self, path: str) -> None: ...
+    def read(self, path: str) -> bytes: ...
+    def paths(self) -> list[str]: ...
+    def used_bytes(self) -> int: ...
+    def operations(self) -> int: ...
+    def trace_hash(self) -> int: ...
+
+_TurnedRecord: TypeAlias = tuple[int, bytes, list[_NamedRecord]]
+
+@final
+class SimulatedNode:
+    """One node's durable path, for `quantumqtt.simulation.durable.Life`; no broker uses it."""
+
+    def turn(
+        self, entries: Sequence[Sequence[object]], *, now_ms: int, sync: bool
+    ) -> tuple[list[_TurnedRecord], str | None]:
+        """Propose, write, apply; also why the node stopped, if it did.
+
+        Raises:
+            ValueError: A command names something that does not exist, or there are too many.
+        """
+    def apply_unlogged(self, batch: Sequence[object], now_ms: int) -> list[_NamedRecord]: ...
+    def begin_checkpoint_files(self) -> int: ...
+    def begin_checkpoint_state(self, index: int) -> None: ...
+    def step_checkpoint(self, *, bytes_max: int, floor: int | None) -> int | None: ...
+    def status(self) -> dict[str, int]: ...
+    def failure(self) -> str | None: ...
+    def digest(self) -> str: ...
+    def broken_invariant(self) -> str | None: ...
+    def next_deadline_ms(self) -> int | None: ...
+    def statistics(self) -> dict[str, int]: ...
+    def client_ids(self) -> list[str]: ...
+    def session(self, client_id: str) -> dict[str, object] | None: ...
+    def retained_offsets(self, filter_text: str, now_ms: int) -> list[int]: ...
+
+def open_simulated_node(
+    disk: SimulatedDisk,
+    *,
+    limits: object,
+    now_ms: int,
+    entropy_seed: int,
+    segment_bytes: int,
+    acks_early: bool,
+    bend: str | None,
+) -> tuple[SimulatedNode, list[_TurnedRecord]]:
+    """Open a node on a disk; also what the entries it found came to.
+
+    Raises:
+        CorruptLog: Something that was durable is damaged.
+        StorageError: The disk failed or is full.
+        ConfigError: The options or the key do not fit what is there.
+    """
 
 @final
 class RecordLog:
@@ -927,6 +1094,60 @@ class RecordLog:
             CorruptStore: A block is damaged.
         """
     def statistics(self) -> dict[str, int]: ...
+
+@final
+class MessageLog:
+    """One partition's message log in a running node, to read; any thread, and nothing waits for it.
+
+    What is read was committed, and synced: no crash takes it back.
+    """
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    def bounds(self) -> tuple[int, int]:
+        """Tell the first offset that can be read, and the one that comes next.
+
+        What was acknowledged before the call is in between. Waits for a moment, at most for a sync.
+
+        Raises:
+            StorageError: The node has stopped, or its disk has failed.
+        """
+    def offset_for_time(self, ts_ms: int) -> int:
+        """Find the first offset whose time is not before `ts_ms`; the end if there is none.
+
+        Raises:
+            StorageError: The node has stopped, or its disk has failed.
+            CorruptStore: The block that would tell is damaged.
+        """
+    def read(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        topics: Sequence[str] | None = None,
+        allowed: Sequence[str] | None = None,
+    ) -> RecordStream:
+        """Read a range as Arrow, in batches of one block; it ends where the log ends at the call.
+
+        A row passes if one of the filters `topics` matches its topic, and one of `allowed`; None
+        lets everything pass.
+
+        Raises:
+            StorageError: The start has expired; the node has stopped, or its disk has failed.
+            LocalProtocolError: A filter is none.
+            ValueError: There is no such column.
+        """
+    def wait(self, position: int, timeout_ms: int) -> bool:
+        """Return True once the log ends behind `position`, False when the time is up.
+
+        Raises:
+            StorageError: The node has stopped, or its disk has failed.
+        """
+    def statistics(self) -> dict[str, int]:
+        """Count chunks, bytes and records, with all that was acknowledged before the call."""
 
 @final
 class RecordStream:

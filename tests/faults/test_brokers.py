@@ -22,6 +22,7 @@ from tests.harness.crash_runs import (
     torture,
     trace_syncs,
 )
+from tests.harness.message_log import judge_log
 
 ROUNDS_AT_NIGHT = int(os.environ.get("TORTURE_ROUNDS", "200"))
 QUICKLY_S = 0.7
@@ -30,27 +31,33 @@ GONE = {Property.DELIVERED, Property.SESSION_PRESENT, Property.RETAINED}
 SMALL_LOG = (
     "env QUANTUMQTT_STORAGE__SEGMENT_BYTES=4194304 QUANTUMQTT_LIMITS__PACKET_BYTES_MAX=262144 "
 )
+# Chunks of the message log and checkpoints come often, so that faults fall among them.
+SMALL_FILES = (
+    "env QUANTUMQTT_STORAGE__CHUNK_BYTES=65536 QUANTUMQTT_STORAGE__CHECKPOINT_INTERVAL_S=1 "
+    "QUANTUMQTT_STORAGE__CHECKPOINT_LOG_BYTES=1048576 QUANTUMQTT_STORAGE__SEGMENT_BYTES=4194304 "
+    "QUANTUMQTT_LIMITS__PACKET_BYTES_MAX=262144 "
+)
 OTHER_FAULTS = (Fault.TERM, Fault.STOP, Fault.STORM)
 
 
 @needs_strict
 @pytest.mark.requirement("SES-08", "SES-14", "QOS-02", "QOS-03", "WILL-01")
 def test_strict_loses_nothing_to_kill() -> None:
-    assert_kept(torture(ours("strict"), Fault.KILL, rounds=3))
+    assert_kept(torture(SMALL_FILES + ours("strict"), Fault.KILL, rounds=3, judge_log=judge_log))
 
 
 @needs_strict
 @needs_mounts
 @pytest.mark.requirement("SES-08", "SES-14", "LOG-12", "WILL-01")
 def test_strict_loses_nothing_to_power_cuts() -> None:
-    assert_kept(torture(ours("strict"), Fault.POWER, rounds=3))
+    assert_kept(torture(SMALL_FILES + ours("strict"), Fault.POWER, rounds=3, judge_log=judge_log))
 
 
 @needs_strict
 @needs_mounts
 @pytest.mark.requirement("LOG-37")
 def test_strict_loses_nothing_on_a_disk_that_fills() -> None:
-    assert_kept(torture(SMALL_LOG + ours("strict"), Fault.DISK_FULL, rounds=1))
+    assert_kept(torture(SMALL_LOG + ours("strict"), Fault.DISK_FULL, rounds=1, judge_log=judge_log))
 
 
 @needs_strict
@@ -78,7 +85,11 @@ def test_strict_whose_syncs_are_stubbed_is_caught_twice() -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("fault", [Fault.KILL, *OTHER_FAULTS])
 def test_strict_loses_nothing_all_night(fault: Fault) -> None:
-    assert_kept(torture(ours("strict"), fault, rounds=ROUNDS_AT_NIGHT, rate=1_000, traffic_s=1.5))
+    command = SMALL_FILES + ours("strict")
+    night = torture(
+        command, fault, rounds=ROUNDS_AT_NIGHT, rate=1_000, traffic_s=1.5, judge_log=judge_log
+    )
+    assert_kept(night)
 
 
 @needs_strict
@@ -88,7 +99,9 @@ def test_strict_loses_nothing_all_night(fault: Fault) -> None:
 @pytest.mark.parametrize("fault", [Fault.POWER, Fault.DISK_FULL])
 def test_strict_loses_nothing_to_disks_all_night(fault: Fault) -> None:
     rounds = ROUNDS_AT_NIGHT if fault is Fault.POWER else max(1, ROUNDS_AT_NIGHT // 10)
-    assert_kept(torture(ours("strict"), fault, rounds=rounds, rate=1_000, traffic_s=1.5))
+    command = SMALL_FILES + ours("strict")
+    night = torture(command, fault, rounds=rounds, rate=1_000, traffic_s=1.5, judge_log=judge_log)
+    assert_kept(night)
 
 
 def test_memory_is_caught_losing_to_kill() -> None:

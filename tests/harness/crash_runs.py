@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +43,9 @@ max_queued_bytes 0
 sys_interval 0
 log_type error
 """
+
+
+LogJudge = Callable[[Path, Outcome], None]
 
 
 @cache
@@ -111,9 +115,11 @@ def torture(
     config: Path | None = None,
     stops_at: Property | None = None,
     syncs_are_stubbed: bool = False,
+    judge_log: LogJudge | None = None,
 ) -> Outcome:
     """Torture a broker; `settle_s` is only waited for where something is missing.
 
+    `judge_log` gets the data directory when all is over, and nobody runs on it.
     With its syncs stubbed, strace answers them for the kernel: the binary is the real one, and the
     disk is never asked.
     """
@@ -125,6 +131,7 @@ def torture(
         traffic_s=traffic_s,
         settle_s=settle_s,
         stops_at=frozenset(() if stops_at is None else (stops_at,)),
+        keeps_account=judge_log is not None,
     )
     with scratch(None) as folder:
         disk = open_disk(fault, folder, DISK_MB)
@@ -133,7 +140,10 @@ def torture(
             if syncs_are_stubbed:
                 traced = ("-e", f"trace={SYNCS}", "-o", os.devnull)
                 victim.prefix = (_strace(), "-f", "-qq", *traced, *STUBS, "--")
-            return asyncio.run(Torture(plan, victim, disk, lambda _: None).run())
+            outcome = asyncio.run(Torture(plan, victim, disk, lambda _: None).run())
+            if judge_log is not None:
+                judge_log(disk.directory, outcome)
+            return outcome
         finally:
             disk.close()
 

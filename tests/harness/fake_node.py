@@ -57,6 +57,9 @@ class FakeStatistics:
     retained_bytes: int = 0
     queued: int = 0
     queued_bytes: int = 0
+    dedupe_keys: int = 0
+    publishes_deduplicated_total: int = 0
+    dedupe_keys_pressed_out_total: int = 0
     subscriptions: int = 0
     publishes_received_total: tuple[int, int, int] = (0, 0, 0)
     publishes_sent_total: tuple[int, int, int] = (0, 0, 0)
@@ -97,6 +100,7 @@ class FakeNode:
         self.clients_left.set()
         self.snapshot = FakeStatistics()
         self._start_error = start_error
+        self.tells_sessions = True
         self._events: list[FakeEvent] = []
         self._descriptor: int | None = None
 
@@ -133,6 +137,16 @@ class FakeNode:
             os.eventfd_read(descriptor)
         return taken
 
+    def digest(self) -> tuple[int, str]:
+        return 7, "0" * 32
+
+    def session(self, client_id: str) -> dict[str, object] | None:
+        return {"client_id": client_id} if client_id == "stored" else None
+
+    def tell_sessions(self, *, always: bool) -> None:
+        self.event_fd()
+        self.tells_sessions = always
+
     def answer_admissions(
         self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = False
     ) -> None:
@@ -158,6 +172,9 @@ class FakeNode:
     def statistics(self) -> FakeStatistics:
         self.event_fd()
         return self.snapshot
+
+    def message_log(self, partition: int = 0) -> None:
+        self.event_fd()
 
     def drain(self, deadline_ms: int) -> bool:
         self.event_fd()

@@ -34,6 +34,7 @@ LIES: Final = (
     "loses-retained",  # keeps no retained message over a restart
     "swallows-wills",  # never publishes a will
     "serves-wills-always",  # publishes wills after a goodbye, too
+    "forgets-goodbyes",  # knows nothing of a DISCONNECT after a restart
     "never-syncs",  # writes the journal without a sync
     "never-writes",  # has no journal at all
     "dies",  # does not start a second time
@@ -311,7 +312,10 @@ class JournalBroker:
         elif kind == Kind.PINGREQ:
             self._out.append((connection, b"\xd0\x00"))
         elif kind == Kind.DISCONNECT:
-            self._do(do="will", client=client, publish=self._lie == "serves-wills-always")
+            if self._lie == "forgets-goodbyes":
+                self._apply_will(client, publish=False)
+            else:
+                self._do(do="will", client=client, publish=self._lie == "serves-wills-always")
             self._close(connection, client)
 
     def _on_connect(self, connection: Connection, cursor: Cursor) -> None:

@@ -76,12 +76,15 @@ class NodeProcess:
         announced_errors: Sequence[str] = (),
         program: Sequence[str] = PROGRAM,
         admin_unasked: bool = False,
+        flight_unasked: bool = False,
+        command: str = "serve",
         patience: float = 1.0,
     ) -> None:
-        """Plan a process; by default on a free port of loopback, without admin endpoint.
+        """Plan a process; by default on a free port of loopback, without admin and log service.
 
-        `admin_unasked` leaves the admin endpoint to the program's own default; `patience` is for
-        programs that run under a tool which slows them.
+        `admin_unasked` and `flight_unasked` leave those to the program's defaults; `command` may be
+        `up`, which has the same flags and more; `patience` is for programs that run under a tool
+        which slows them.
         """
         self._ready_deadline_s = READY_DEADLINE_S * patience
         self._end_deadline_s = END_DEADLINE_S * patience
@@ -90,10 +93,12 @@ class NodeProcess:
             defaults += ["--listen", "tcp://127.0.0.1:0"]
         if "--admin" not in arguments and not admin_unasked:
             defaults += ["--admin", "off"]
+        if "--flight" not in arguments and not flight_unasked:
+            defaults += ["--flight", "off"]
         if not {"--data", "--durability"} & set(arguments):
             # The program's own default is a folder of the working directory.
             defaults += ["--durability", "memory"]
-        self._command = [*program, "serve", *defaults, *arguments]
+        self._command = [*program, command, *defaults, *arguments]
         self._environment = {**clean_environment(), **(environment or {})}
         self._announced_errors = tuple(announced_errors)
         self._process: subprocess.Popen[str] | None = None

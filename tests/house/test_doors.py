@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tools import doors
 from tools.setup import HOUSE, Setup, base_python, setup_lock
 from tools.steps import Progress
 
@@ -123,3 +124,32 @@ def test_unknown_argument_of_check_is_refused_before_anything_runs() -> None:
     assert ended.returncode == 2
     assert "--fast" in ended.stderr
     assert "set-up" not in ended.stdout
+
+
+def opened(monkeypatch: pytest.MonkeyPatch, tree: Path, *words: str, java: bool) -> list[str]:
+    """Open `./start` without a set-up; gives what would run, `spark` first where it is made."""
+    said: list[str] = []
+    monkeypatch.setattr(doors, "HOUSE", tree)
+    monkeypatch.setattr(doors, "set_up", lambda: None)
+    monkeypatch.setattr(doors, "has_java", lambda: java)
+    monkeypatch.setattr(doors, "set_up_spark", lambda: said.append("spark"))
+    monkeypatch.setattr(doors, "become", lambda command, _environment: said.extend(command[1:]))
+    doors.start(words)
+    return said
+
+
+def test_start_opens_the_whole_house(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def start(*words: str, java: bool = True) -> list[str]:
+        return opened(monkeypatch, tmp_path, *words, java=java)
+
+    assert start("--listen", "tcp://127.0.0.1:0") == ["up", "--listen", "tcp://127.0.0.1:0"]
+    assert start("--demo") == ["spark", "up", "--demo"]
+    assert start("--demo", java=False) == ["up", "--demo"], "the broker says what is missing"
+    assert start("--demo", "--no-pipeline") == ["up", "--no-pipeline", "--demo"]
+    assert start("--pipeline", java=False) == ["spark", "up", "--pipeline"]
+    assert start("--setup-only", "--pipeline") == ["spark"]
+    made = tmp_path / ".venv-spark"
+    made.mkdir()
+    assert start() == ["up"], "an environment that was not finished is none"
+    (made / "quantumqtt-synced").write_text("")
+    assert start() == ["up", "--spark-python", str(made / "bin" / "python")]

@@ -23,6 +23,8 @@ NOT_AUTHORIZED = 0x87
 TOPIC_FILTER_INVALID = 0x8F
 PACKET_ID_NOT_FOUND = 0x92
 QUOTA_EXCEEDED = 0x97
+DEDUPE_HORIZON_MS = 86_400_000
+"""How long a key of an accepted publish counts."""
 ERROR = 0x80
 """The first reason code that means failure."""
 
@@ -65,6 +67,8 @@ class Broker:
         self.sessions: dict[str, Session] = {}
         self.groups: dict[str, ShareGroup] = {}
         self.retained: dict[str, Message] = {}
+        self.accepted_keys: dict[tuple[str, str], int] = {}
+        """When a publish under this key was accepted last."""
         self._epochs = 0
         self._incarnations = 0
         self._due_wills: list[Publication] = []
@@ -316,11 +320,17 @@ class Broker:
             session is None or publish.qos < 2 or len(session.received) < self.limits.received_max
         )
         is_kept = publish.retain and publish.payload != b""
-        if not has_id_left or (is_kept and not self._fits_retained(publish)):
+        is_known = self._is_known(publish.dedupe)
+        if not has_id_left or (is_kept and not is_known and not self._fits_retained(publish)):
             self._answer(publish, QUOTA_EXCEEDED)
             return
         if session and publish.qos == 2:
             session.received.add(publish.packet_id)
+        if is_known:
+            self._answer(publish, SUCCESS)  # it was published, under another packet id
+            return
+        if publish.dedupe:
+            self.accepted_keys[publish.dedupe] = self.now_ms
         publication = Publication(
             topic=publish.topic,
             payload=publish.payload,
@@ -336,6 +346,12 @@ class Broker:
             captured=publish.captured,
         )
         self._commit(publication, answer=publish)
+
+    def _is_known(self, key: tuple[str, str] | None) -> bool:
+        """Whether a publish under this key was accepted within the last day."""
+        if key is None or key not in self.accepted_keys:
+            return False
+        return self.now_ms < self.accepted_keys[key] + DEDUPE_HORIZON_MS
 
     def _answer(self, publish: asked.Publish, reason: int) -> None:
         """PUBACK or PUBREC; QoS 0 has no answer."""

@@ -50,6 +50,8 @@ FILTERS: Final = (
     "$share/g/t", "$share/g/#", "$share/h/t", "$share/g/t/+",
     "t#", "#/t", "$share//t", "$share/g/",
 )  # fmt: skip
+KEYS: Final = (("", "k"), ("", "l"), ("alice", "k"))
+"""Identities with the keys they publish under."""
 PAYLOADS: Final = (b"", b"x", b"yy", b"a longer payload")
 PROPERTIES: Final = (b"", b"\x01\x01", b"\x03\x00\x04text")
 
@@ -214,6 +216,7 @@ class Clients:
         retain: bool = False,
         expiry_s: int | None = None,
         captured: bool = False,
+        dedupe: tuple[str, str] | None = None,
         properties: bytes = b"",
         late: int = 0,
     ) -> None:
@@ -229,6 +232,7 @@ class Clients:
             retain=retain,
             dup=qos == 2 and packet_id in client.held,
             captured=captured and qos == 0,
+            dedupe=dedupe if qos else None,
             expiry_s=expiry_s,
             topic=topic,
             properties=properties,
@@ -250,6 +254,7 @@ class Clients:
                 packet_id=first.packet_id,
                 retain=first.retain,
                 expiry_s=first.expiry_s,
+                dedupe=first.dedupe,
                 properties=first.properties,
             )
             return

@@ -15,7 +15,15 @@ from quantumqtt.simulation.commands import (
     SubscribeFilter,
     Will,
 )
-from tests.model.clients import CLIENT_IDS, FILTERS, PAYLOADS, PROPERTIES, TOPICS, Clients
+from tests.model.clients import (
+    CLIENT_IDS,
+    FILTERS,
+    KEYS,
+    PAYLOADS,
+    PROPERTIES,
+    TOPICS,
+    Clients,
+)
 from tests.model.walk import walk_all
 
 SEEDS = Path(__file__).parent.parent / "model" / "seeds.toml"
@@ -131,6 +139,7 @@ class MachineBesideModel(RuleBasedStateMachine):
         retain=st.booleans(),
         expiry_s=st.sampled_from([None, 0, 1, 4, 30]),
         captured=st.booleans(),
+        dedupe=st.sampled_from([None, None, None, *KEYS]),
         late=LATE,
     )
     def publish(
@@ -144,6 +153,7 @@ class MachineBesideModel(RuleBasedStateMachine):
         retain: bool,
         expiry_s: int | None,
         captured: bool,
+        dedupe: tuple[str, str] | None,
         late: int,
     ) -> None:
         self.clients.publish(
@@ -156,6 +166,7 @@ class MachineBesideModel(RuleBasedStateMachine):
             retain=retain,
             expiry_s=expiry_s,
             captured=captured,
+            dedupe=dedupe,
             late=late,
         )
 
@@ -183,7 +194,7 @@ class MachineBesideModel(RuleBasedStateMachine):
     ) -> None:
         self.clients.ack(who, packet_id, kind, reason=reason, late=late)
 
-    @rule(later_ms=st.sampled_from([1, 999, 1_000, 4_000, 30_000, -2_000]))
+    @rule(later_ms=st.sampled_from([1, 999, 1_000, 4_000, 30_000, 86_400_000, -2_000]))
     def pass_time(self, later_ms: int) -> None:
         self.clients.pass_time(later_ms)
 

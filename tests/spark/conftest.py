@@ -9,6 +9,7 @@ import pytest
 
 from quantumqtt.flight import LogService, LoopbackGate
 from quantumqtt.logreader import LogPlace
+from tests.harness.landing import Service
 from tests.harness.stand_in_log import StandInLog
 
 if TYPE_CHECKING:
@@ -35,6 +36,18 @@ def spark() -> "Iterator[SparkSession]":
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A log service that can be killed, over a folder of rows."""
+    made = Service(tmp_path / "log")
+    made.folder.mkdir()
+    yield made
+    made.kill()
+    # Whatever a failed test left running, sessions of their own included.
+    for reader in made.readers:
+        reader.end()
 
 
 class Source:

@@ -1,144 +1,16 @@
 """The job `land`, as a program and killed in every way there is."""
 
-import contextlib
-import json
-import os
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from quantumqtt.spark.table import open_place
-from tests.harness.ports import free_port
+from tests.harness.landing import Landing, Service, descendants
 from tests.harness.stand_in_log import append_to_folder
 from tests.harness.waiting import wait_until
 from tests.spark.test_stream import expected, rows_of
-
-HOUSE = Path(__file__).resolve().parents[2]
-LAND_S_MAX = 240.0
-
-
-class Service:
-    """The stand-in log service as a process that can be killed and comes back on its port."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = free_port()
-        self._process: subprocess.Popen[str] | None = None
-        self.readers: list[Landing] = []
-
-    @property
-    def endpoint(self) -> str:
-        return f"grpc://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        words = [sys.executable, "-m", "tests.harness.stand_in_log"]
-        words += ["--folder", str(self.folder), "--port", str(self.port)]
-        self._process = subprocess.Popen(words, cwd=HOUSE, stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline().startswith("grpc://")
-        self._process.stdout.close()
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    made = Service(tmp_path / "log")
-    made.folder.mkdir()
-    yield made
-    made.kill()
-    # Whatever a failed test left running, sessions of their own included.
-    for reader in made.readers:
-        reader.end()
-
-
-class Landing:
-    """One run of `quantumqtt pipeline run land`, in a session of its own."""
-
-    def __init__(self, service: Service, home: Path, *words: str) -> None:
-        command = [sys.executable, "-m", "quantumqtt", "pipeline", "run", "land", "--json"]
-        command += ["--endpoint", service.endpoint, "--master", "local[2]"]
-        command += ["--table", str(home / "table"), "--checkpoint", str(home / "checkpoint")]
-        self.errors = home / "land.stderr"
-        with self.errors.open("a") as errors:
-            self.process = subprocess.Popen(
-                [*command, *words],
-                cwd=home,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,
-            )
-        service.readers.append(self)
-
-    def next_batch(self) -> dict[str, object] | None:
-        """Wait for the next batch to be reported; None at the end."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        return json.loads(line) if line.startswith("{") else None
-
-    def kill_group(self) -> None:
-        """End driver, JVM and workers at once, as a power cut does."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.finish()
-
-    def kill(self, part: str, number: int = signal.SIGKILL) -> None:
-        """Kill one part: the driver, its JVM, or its Python workers."""
-        found = descendants(self.process.pid)
-        chosen = {
-            "driver": [self.process.pid],
-            "jvm": [pid for pid, words in found.items() if "java" in words.split("\0")[0]],
-            "workers": [pid for pid, words in found.items() if "pyspark.daemon" in words],
-        }[part]
-        for pid in chosen:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
-    def finish(self) -> int:
-        """Wait for the end; whatever is left of its session goes with it."""
-        try:
-            return self.process.wait(timeout=LAND_S_MAX)
-        finally:
-            self.end()
-
-    def end(self) -> None:
-        """End whatever is left of the session."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-
-
-def descendants(pid: int) -> dict[int, str]:
-    """List the processes below one, with their command lines."""
-    children: dict[int, list[int]] = {}
-    words: dict[int, str] = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            words[int(entry.name)] = (entry / "cmdline").read_text()
-        except (OSError, ValueError):
-            continue
-        children.setdefault(parent, []).append(int(entry.name))
-    below: dict[int, str] = {}
-    waiting = [pid]
-    while waiting:
-        for child in children.get(waiting.pop(), []):
-            below[child] = words.get(child, "")
-            waiting.append(child)
-    return below
 
 
 @pytest.mark.timeout(300)
@@ -166,6 +38,17 @@ def test_land_goes_on_until_it_is_told_to_stop(service: Service, tmp_path: Path)
     run.process.send_signal(signal.SIGTERM)
     assert run.finish() == 0, run.errors.read_text()
     assert rows_of(tmp_path / "table", "parquet") == expected(p0=140)
+
+
+@pytest.mark.timeout(300)
+def test_land_ends_when_whoever_started_it_is_gone(service: Service, tmp_path: Path) -> None:
+    append_to_folder(service.folder, "default", 0, 100)
+    service.start()
+    run = Landing(service, tmp_path, "--continuous", "--until-input-ends")
+    assert (run.next_batch() or {}).get("rows") == 100
+    assert run.process.stdin is not None
+    run.process.stdin.close()
+    assert run.finish() == 0, run.errors.read_text()
 
 
 @pytest.mark.timeout(300)
@@ -240,6 +123,7 @@ def run_kill_loop(
         pass
     assert last.finish() == 0, last.errors.read_text()[-3_000:]
     assert rows_of(home / "table", table_format) == expected(p0=ends[0], p1=ends[1])
+    assert not list((home / "table" / "_landing").glob("*")), "what was killed is swept away"
     landed_ends = open_place(str(home / "table"), table_format).landed()
     assert landed_ends == {("default", number): end for number, end in ends.items()}
     wait_until(lambda: not descendants(last.process.pid), what="no process is left over")

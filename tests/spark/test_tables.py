@@ -34,6 +34,7 @@ def test_table_holds_what_the_log_held(tmp_path: Path) -> None:
     assert "tenant=a%252Fb%2520%252541" in log
 
 
+@pytest.mark.requirement("PIPE-06")
 def test_days_and_partitions_have_files_of_their_own(tmp_path: Path) -> None:
     day = 86_400_000_000
     rows = make_rows("default", 0, 0, 6)

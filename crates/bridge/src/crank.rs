@@ -5,7 +5,9 @@
 //! values; commands are read from such values by attribute. Nothing of this runs in a broker.
 
 mod commands;
+mod disk;
 mod effects;
+mod node;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -13,14 +15,17 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use quantumqtt_machine::{
-    Entry, EntryBuilder, EntryHeader, Machine as NativeMachine, Restorer, Statistics,
+    Entry, EntryBuilder, EntryHeader, Machine as NativeMachine, Restorer, SessionView, Statistics,
 };
 use quantumqtt_topics::Filter;
 
 use crate::errors;
 
+pub(crate) use disk::SimulatedDisk;
+pub(crate) use node::{SimulatedNode, open_simulated_node};
+
 /// A name and the fields it has.
-type NamedRecord<'py> = (&'static str, Bound<'py, PyDict>);
+pub(crate) type NamedRecord<'py> = (&'static str, Bound<'py, PyDict>);
 
 /// Writes `name: value` pairs into a dict.
 macro_rules! fields {
@@ -30,7 +35,7 @@ macro_rules! fields {
         fields
     }};
 }
-use fields;
+pub(crate) use fields;
 
 /// The state of one partition.
 #[pyclass(frozen, module = "quantumqtt._core")]
@@ -100,6 +105,14 @@ impl Machine {
     }
 }
 
+/// A session as plain values; None for a client that has none.
+pub(crate) fn describe_session<'py>(
+    py: Python<'py>,
+    session: &SessionView,
+) -> PyResult<Bound<'py, PyDict>> {
+    effects::session_fields(py, session)
+}
+
 fn sizes_of<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py, PyDict>> {
     Ok(fields!(py,
         sessions: statistics.sessions,
@@ -150,7 +163,15 @@ pub(crate) fn decode_entry<'py>(
     py: Python<'py>,
     entry: &[u8],
 ) -> PyResult<(Bound<'py, PyDict>, Vec<NamedRecord<'py>>)> {
-    let entry = Entry::parse(Bytes::copy_from_slice(entry)).map_err(errors::from_entry)?;
+    describe_entry(py, Bytes::copy_from_slice(entry))
+}
+
+/// The header and the commands of an entry, as records.
+pub(crate) fn describe_entry(
+    py: Python<'_>,
+    entry: Bytes,
+) -> PyResult<(Bound<'_, PyDict>, Vec<NamedRecord<'_>>)> {
+    let entry = Entry::parse(entry).map_err(errors::from_entry)?;
     let header = entry.header();
     let fields = fields!(py,
         partition: header.partition,

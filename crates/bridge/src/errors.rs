@@ -8,6 +8,7 @@ use quantumqtt_journal::JournalError;
 use quantumqtt_load::LoadError;
 use quantumqtt_machine::{ApplyError, EntryError, RestoreError};
 use quantumqtt_node::{BadNetwork, LogError, StartError, TlsRefused};
+use quantumqtt_records::Error as RecordsError;
 use quantumqtt_topics::{FilterError, TableError, TopicError};
 use quantumqtt_wire::{DecodeError, EncodeError};
 
@@ -38,6 +39,9 @@ pub(crate) fn from_start(error: &StartError) -> PyErr {
     match error {
         StartError::Config(_) => ConfigError::new_err((said,)),
         StartError::Log(error) => from_log(error, said),
+        StartError::Caretaker(_) => {
+            TransportError::new_err((said, "raise the limit of threads (ulimit -u)"))
+        }
         StartError::Bell(_) => {
             let hint = "raise the limit of open files (ulimit -n)";
             TransportError::new_err((said, hint))
@@ -60,6 +64,36 @@ pub(crate) fn from_start(error: &StartError) -> PyErr {
     }
 }
 
+/// What a look at a stopped log says; the same words as a start has for it.
+pub(crate) fn from_journal(error: JournalError) -> PyErr {
+    let error = LogError::Journal(error);
+    let said = words(&error);
+    from_log(&error, said)
+}
+
+/// A file that is no log, or that nothing can be read of.
+pub(crate) fn from_key(error: quantumqtt_journal::KeyError) -> PyErr {
+    let error = LogError::Key(error);
+    let said = words(&error);
+    from_log(&error, said)
+}
+
+/// Entries that stand in a log and make no state.
+pub(crate) fn from_replay(said: String) -> PyErr {
+    CorruptLog::new_err((said, "read it with the version that wrote it, or a later one"))
+}
+
+/// A log tool was pointed to something else.
+pub(crate) fn no_log(directory: &std::path::Path) -> PyErr {
+    let said = format!("{} holds no log", directory.display());
+    ConfigError::new_err((said, "name the data directory of a broker, or a copy of one"))
+}
+
+/// A log tool was asked for a place it cannot reach.
+pub(crate) fn out_of_range(said: String) -> PyErr {
+    ConfigError::new_err((said, "ask for an index the log still holds"))
+}
+
 /// What the operator can repair is a configuration that does not fit; the rest broke by itself.
 fn from_log(error: &LogError, said: String) -> PyErr {
     let hint = error.hint();
@@ -76,14 +110,21 @@ fn from_log(error: &LogError, said: String) -> PyErr {
             | JournalError::Key(_),
         ) => ConfigError::new_err((said, hint)),
         LogError::Full
+        | LogError::Threads(_)
+        | LogError::Records(RecordsError::Disk { .. })
         | LogError::Journal(
             JournalError::Disk { .. } | JournalError::Group { .. } | JournalError::Stopped,
         ) => StorageError::new_err((said, hint)),
         LogError::Journal(JournalError::Damaged(_) | JournalError::Checkpoint { .. })
         | LogError::Quarantined(_)
         | LogError::Restore(_)
+        | LogError::Records(_)
         | LogError::Replay(_) => CorruptLog::new_err((said, hint)),
     }
+}
+
+pub(crate) fn from_opening(error: &LogError) -> PyErr {
+    from_log(error, words(error))
 }
 
 fn bind_hint(source: &std::io::Error) -> &'static str {

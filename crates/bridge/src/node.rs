@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 use quantumqtt_node::{BoundListener as NativeBound, Node as NativeNode};
 
+use crate::crank::describe_session;
 use crate::errors::{from_start, no_such, not_running};
 use crate::event::Event;
+use crate::message_log::MessageLog;
 use crate::rules::RuleTable;
 use crate::spec::NodeSpec;
 use crate::statistics::Statistics;
@@ -102,6 +104,12 @@ impl Node {
         Ok(events.into_iter().map(wrap).collect())
     }
 
+    #[pyo3(signature = (*, always))]
+    fn tell_sessions(&self, always: bool) -> PyResult<()> {
+        self.running()?.node.set_tells_sessions(always);
+        Ok(())
+    }
+
     #[pyo3(signature = (verdicts, *, may_be_remembered=false))]
     fn answer_admissions(&self, verdicts: Vec<(u64, u8)>, may_be_remembered: bool) -> PyResult<()> {
         self.running()?.node.answer_admissions(&verdicts, may_be_remembered);
@@ -143,6 +151,30 @@ impl Node {
 
     fn statistics(&self) -> PyResult<Statistics> {
         Ok(Statistics(self.running()?.node.statistics()))
+    }
+
+    #[pyo3(signature = (partition=0))]
+    fn message_log(&self, partition: u32) -> PyResult<Option<MessageLog>> {
+        if partition >= self.spec.0.partitions {
+            return Err(no_such("partition", &partition.to_string()));
+        }
+        Ok(self.running()?.node.message_log(partition).map(MessageLog))
+    }
+
+    fn digest(&self, py: Python<'_>) -> PyResult<(u64, String)> {
+        let running = self.running()?;
+        let found = py.detach(|| running.node.digest()).ok_or_else(not_running)?;
+        Ok((found.index, format!("{:032x}", found.digest)))
+    }
+
+    fn session<'py>(
+        &self,
+        py: Python<'py>,
+        client_id: &str,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let running = self.running()?;
+        let found = py.detach(|| running.node.session(client_id)).ok_or_else(not_running)?;
+        found.map(|session| describe_session(py, &session)).transpose()
     }
 
     fn drain(&self, py: Python<'_>, deadline_ms: u64) -> PyResult<bool> {

@@ -13,8 +13,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict};
 use quantumqtt_records::{
-    Columns, Disk, Error, FileDisk, Identity, Keys, Manifest, Options, Range, Record, Retention,
-    RewriteJob, SealWhen, Source, Stream,
+    Columns, Disk, Error, FileDisk, Identity, Keys, LogStatistics, Manifest, Options, Range,
+    Record, Retention, RewriteJob, SealWhen, Source, Stream,
 };
 
 use crate::errors::{from_records, no_such};
@@ -194,7 +194,7 @@ impl RecordLog {
         };
         let range = Range { end: end.unwrap_or(u64::MAX), columns, ..Range::from(start) };
         let stream = self.log.lock().reader().stream(range);
-        Ok(RecordStream { stream: Mutex::new(Some(stream)) })
+        Ok(RecordStream::new(stream))
     }
 
     fn payloads<'py>(
@@ -216,28 +216,39 @@ impl RecordLog {
 
     fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let now = self.log.lock().statistics();
-        let figures = PyDict::new(py);
-        figures.set_item("earliest", now.earliest)?;
-        figures.set_item("durable_end", now.durable_end)?;
-        figures.set_item("end", now.end)?;
-        figures.set_item("chunk_count", now.chunk_count)?;
-        figures.set_item("chunk_bytes", now.chunk_bytes)?;
-        figures.set_item("kept_count", now.kept_count)?;
-        figures.set_item("kept_records", now.kept_records)?;
-        figures.set_item("kept_bytes", now.kept_bytes)?;
-        figures.set_item("obsolete_count", now.obsolete_count)?;
-        figures.set_item("tail_bytes", now.tail_bytes)?;
-        figures.set_item("hold_count", now.hold_count)?;
-        figures.set_item("held_from", now.held_from)?;
-        figures.set_item("suspect_count", now.suspect_count)?;
-        Ok(figures)
+        figures(py, &now)
     }
+}
+
+/// Figures by name.
+pub(crate) fn figures<'py>(py: Python<'py>, now: &LogStatistics) -> PyResult<Bound<'py, PyDict>> {
+    let figures = PyDict::new(py);
+    figures.set_item("earliest", now.earliest)?;
+    figures.set_item("durable_end", now.durable_end)?;
+    figures.set_item("end", now.end)?;
+    figures.set_item("chunk_count", now.chunk_count)?;
+    figures.set_item("chunk_bytes", now.chunk_bytes)?;
+    figures.set_item("kept_count", now.kept_count)?;
+    figures.set_item("kept_records", now.kept_records)?;
+    figures.set_item("kept_bytes", now.kept_bytes)?;
+    figures.set_item("obsolete_count", now.obsolete_count)?;
+    figures.set_item("tail_bytes", now.tail_bytes)?;
+    figures.set_item("hold_count", now.hold_count)?;
+    figures.set_item("held_from", now.held_from)?;
+    figures.set_item("suspect_count", now.suspect_count)?;
+    Ok(figures)
 }
 
 /// See `_core.pyi`.
 #[pyclass(frozen, module = "quantumqtt._core")]
 pub(crate) struct RecordStream {
     stream: Mutex<Option<Stream>>,
+}
+
+impl RecordStream {
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self { stream: Mutex::new(Some(stream)) }
+    }
 }
 
 #[pymethods]

@@ -9,6 +9,7 @@ use quantumqtt_node::{
     Endpoint, ListenerConfig, LogConfig, NodeConfig, NodeLimits as Limits, ProxyMode, UpgradeRules,
     WrappingSpec,
 };
+use quantumqtt_records::limits::CHUNK_BYTES_DEFAULT;
 
 use crate::errors::{bad_network, no_such};
 use crate::rules::RuleTable;
@@ -156,8 +157,11 @@ impl LogSpec {
     #[new]
     #[pyo3(signature = (
         *, directory, key_file, group_delay_ms, segment_bytes, checkpoint_interval_s,
-        checkpoint_log_bytes,
+        checkpoint_log_bytes, retention_age_s=None, retention_bytes=None,
+        chunk_bytes=CHUNK_BYTES_DEFAULT, scrub_bytes_per_s=0, scrub_interval_s=21_600,
+        disk_bytes_max=None,
     ))]
+    #[expect(clippy::too_many_arguments, reason = "keyword-only in Python")]
     fn new(
         directory: PathBuf,
         key_file: PathBuf,
@@ -165,6 +169,12 @@ impl LogSpec {
         segment_bytes: u64,
         checkpoint_interval_s: u64,
         checkpoint_log_bytes: u64,
+        retention_age_s: Option<u64>,
+        retention_bytes: Option<u64>,
+        chunk_bytes: u64,
+        scrub_bytes_per_s: u64,
+        scrub_interval_s: u64,
+        disk_bytes_max: Option<u64>,
     ) -> Self {
         Self(LogConfig {
             directory,
@@ -173,6 +183,12 @@ impl LogSpec {
             segment_bytes,
             checkpoint_interval: Duration::from_secs(checkpoint_interval_s),
             checkpoint_log_bytes,
+            retention_age: retention_age_s.map(Duration::from_secs),
+            retention_bytes,
+            chunk_bytes,
+            scrub_bytes_per_s,
+            scrub_interval: Duration::from_secs(scrub_interval_s),
+            disk_bytes_max,
         })
     }
 }

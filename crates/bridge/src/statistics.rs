@@ -20,6 +20,14 @@ pub(crate) struct LogStatistics {
     checkpoints_total: u64,
     checkpoint_failures_total: u64,
     checkpoint_error: Option<String>,
+    disk_level: &'static str,
+    disk_used_bytes: u64,
+    disk_capacity_bytes: u64,
+    scrub_bytes_total: u64,
+    scrub_passes_total: u64,
+    scrub_findings_total: u64,
+    scrub_coverage_age_ms: u64,
+    scrub_damage: Option<String>,
 }
 
 impl From<NativeLog> for LogStatistics {
@@ -37,6 +45,14 @@ impl From<NativeLog> for LogStatistics {
             checkpoints_total: log.checkpoints_total,
             checkpoint_failures_total: log.checkpoint_failures_total,
             checkpoint_error: log.checkpoint_error,
+            disk_level: log.disk_level,
+            disk_used_bytes: log.disk_used_bytes,
+            disk_capacity_bytes: log.disk_capacity_bytes,
+            scrub_bytes_total: log.scrub.bytes_total,
+            scrub_passes_total: log.scrub.passes_total,
+            scrub_findings_total: log.scrub.findings_total,
+            scrub_coverage_age_ms: log.scrub.coverage_age_ms,
+            scrub_damage: log.scrub.damage,
         }
     }
 }
@@ -104,6 +120,9 @@ getters! {
     retained_bytes: u64,
     queued: u64,
     queued_bytes: u64,
+    dedupe_keys: u64,
+    publishes_deduplicated_total: u64,
+    dedupe_keys_pressed_out_total: u64,
     subscriptions: u64,
     bytes_received_total: u64,
     bytes_sent_total: u64,

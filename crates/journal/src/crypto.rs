@@ -30,7 +30,7 @@ impl KeyType for Length32 {
     }
 }
 
-fn derive(salt: &[u8], secret: &Secret, about: &[&[u8]]) -> [u8; 32] {
+pub(crate) fn derive(salt: &[u8], secret: &Secret, about: &[&[u8]]) -> [u8; 32] {
     let mut key = [0; 32];
     Salt::new(HKDF_SHA256, salt)
         .extract(secret.bytes())

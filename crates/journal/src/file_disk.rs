@@ -27,21 +27,23 @@ const PIECES_MAX: usize = 1024;
 #[derive(Debug)]
 pub struct FileDisk {
     root: PathBuf,
+    is_read_only: bool,
 }
 
 impl FileDisk {
     /// Makes the directory if it is absent.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
-        let disk = Self { root: root.into() };
+        let disk = Self { root: root.into(), is_read_only: false };
         disk.make_dir("")?;
         Ok(disk)
     }
 
-    /// An existing directory, for tools that must not make one.
-    pub fn existing(root: impl Into<PathBuf>) -> io::Result<Self> {
+    /// An existing directory, for tools that look: whatever would change it fails, syncs do
+    /// nothing, and a lock is shared with other readers and keeps writers out.
+    pub fn read_only(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         if root.is_dir() {
-            return Ok(Self { root });
+            return Ok(Self { root, is_read_only: true });
         }
         Err(io::Error::new(io::ErrorKind::NotFound, format!("{} is no directory", root.display())))
     }
@@ -51,6 +53,13 @@ impl FileDisk {
         &self.root
     }
 
+    fn may_write(&self) -> io::Result<()> {
+        if self.is_read_only {
+            return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened to read"));
+        }
+        Ok(())
+    }
+
     fn at(&self, path: &str) -> PathBuf {
         if path.is_empty() { self.root.clone() } else { self.root.join(path) }
     }
@@ -58,41 +67,41 @@ impl FileDisk {
 
 impl Disk for FileDisk {
     fn open(&self, path: &str) -> io::Result<Box<dyn File>> {
-        // A copied data directory may be read-only; writing then fails where it is tried.
-        let both = OpenOptions::new().read(true).write(true).open(self.at(path));
-        let file = match both {
-            Err(refused) if refused.kind() == io::ErrorKind::PermissionDenied => {
-                StdFile::open(self.at(path))?
-            }
-            other => other?,
-        };
-        Ok(Box::new(OpenFile { file }))
+        let wanted = OpenOptions::new().read(true).write(!self.is_read_only).open(self.at(path));
+        Ok(Box::new(OpenFile { file: wanted?, is_read_only: self.is_read_only }))
     }
 
     fn create(&self, path: &str) -> io::Result<Box<dyn File>> {
+        self.may_write()?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create_new(true)
             .mode(FILE_MODE)
             .open(self.at(path))?;
-        Ok(Box::new(OpenFile { file }))
+        Ok(Box::new(OpenFile { file, is_read_only: false }))
     }
 
     fn make_dir(&self, path: &str) -> io::Result<()> {
+        self.may_write()?;
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(self.at(path))
     }
 
     fn sync_dir(&self, path: &str) -> io::Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
         StdFile::open(self.at(path))?.sync_all()
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.may_write()?;
         std::fs::rename(self.at(from), self.at(to))
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
+        self.may_write()?;
         std::fs::remove_file(self.at(path))
     }
 
@@ -112,6 +121,15 @@ impl Disk for FileDisk {
     }
 
     fn lock(&self, path: &str) -> io::Result<Box<dyn Any + Send + Sync>> {
+        if self.is_read_only {
+            let file = match StdFile::open(self.at(path)) {
+                // A copy may have been made without it.
+                Err(absent) if absent.kind() == io::ErrorKind::NotFound => return Ok(Box::new(())),
+                other => other?,
+            };
+            flock(&file, FlockOperation::NonBlockingLockShared)?;
+            return Ok(Box::new(file));
+        }
         let file = OpenOptions::new()
             .write(true)
             .create(true)
@@ -130,6 +148,7 @@ impl Disk for FileDisk {
 
 struct OpenFile {
     file: StdFile,
+    is_read_only: bool,
 }
 
 impl File for OpenFile {
@@ -151,6 +170,9 @@ impl File for OpenFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
         rustix::fs::fdatasync(&self.file)?;
         Ok(())
     }

@@ -1,21 +1,25 @@
 //! Looks at a data directory that is stopped or copied: everything is read, nothing is written.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use raft::eraftpb::EntryType;
 
 use crate::body::decode_entries;
-use crate::checkpoint::{list_checkpoints, load};
+use crate::checkpoint::{Checkpoint, list_checkpoints, load};
 use crate::disk::Disk;
 use crate::error::{Damage, JournalError};
 use crate::format::{RecordHead, RecordKind};
+use crate::journal::{find_checkpoints, lock};
 use crate::keys::KeyProvider;
 use crate::manifest::Signer;
 use crate::reader::Record;
 use crate::recovery::{
-    KeyRing, Loaded, Replay, SegmentEnd, Visitor, list_segments, load_segment, walk_segment,
+    KeyRing, Loaded, Replay, SegmentEnd, Visitor, list_segments, load_segment, recover,
+    walk_segment,
 };
 use crate::shared::Lsn;
 
@@ -387,4 +391,50 @@ impl Visitor for Dumping<'_> {
     fn unauthentic(&mut self, _: &RecordHead, damage: Damage) -> Result<(), Damage> {
         Err(damage)
     }
+}
+
+/// Says that nobody writes in the directory, and on a disk opened to read keeps it so until the
+/// guard is dropped.
+pub fn hold(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>, JournalError> {
+    lock(disk)
+}
+
+/// What a start would make a machine of.
+#[derive(Debug)]
+pub struct Replayable {
+    /// Where its machine is restored from; without one it begins empty.
+    pub checkpoint: Option<Checkpoint>,
+    /// What is applied behind it, by index; raft's own entries are left out.
+    pub entries: Vec<(u64, Bytes)>,
+    /// The last index of the group, raft's own entries included.
+    pub last_index: u64,
+}
+
+/// Reads one group as a start would. Every entry counts that a lone voter would find committed.
+pub fn replayable(
+    disk: &Arc<dyn Disk>,
+    keys: &dyn KeyProvider,
+    group: u64,
+) -> Result<Option<Replayable>, JournalError> {
+    let mut ring = KeyRing::new(keys);
+    let Some(&first) = list_segments(&**disk)?.first() else { return Ok(None) };
+    let node_id = load_segment(&**disk, &mut ring, first, None)?.header.node_id;
+    let mut recovered = recover(&**disk, &mut ring, node_id)?;
+    let seed = keys.signing_seed().map_err(|why| JournalError::Key(why.into()))?;
+    let mut found = find_checkpoints(disk, &mut ring, &Signer::new(&seed), &mut recovered)?;
+    let Some(row) = recovered.replay.rows.get(&group) else { return Ok(None) };
+    let log = recovered.replay.logs.remove(&group).unwrap_or_default();
+    if let Some(damage) = log.quarantined {
+        return Err(JournalError::Damaged(damage));
+    }
+    let checkpoint = found.remove(&group);
+    let behind = checkpoint.as_ref().map_or(0, Checkpoint::index);
+    let entries = log.entries.into_iter().filter(|entry| entry.index > behind);
+    let entries = entries
+        .filter(|entry| entry.entry_type == EntryType::EntryNormal && !entry.data.is_empty());
+    Ok(Some(Replayable {
+        checkpoint,
+        entries: entries.map(|entry| (entry.index, entry.data)).collect(),
+        last_index: row.last_index.max(behind),
+    }))
 }

@@ -103,6 +103,18 @@ impl Journal {
         keys: &dyn KeyProvider,
         wake: Wake,
     ) -> Result<(Self, Vec<RecoveredGroup>), JournalError> {
+        Self::open_if(disk, options, keys, wake, |_| Ok(()))
+    }
+
+    /// Like `open`, but `accept` judges what was found before anything is written: a start that it
+    /// refuses leaves every file as it was, however often it is tried.
+    pub fn open_if<E: From<JournalError>>(
+        disk: Arc<dyn Disk>,
+        options: JournalOptions,
+        keys: &dyn KeyProvider,
+        wake: Wake,
+        accept: impl FnOnce(&[RecoveredGroup]) -> Result<(), E>,
+    ) -> Result<(Self, Vec<RecoveredGroup>), E> {
         options.check()?;
         let failed = |why| JournalError::disk("making the directories", WAL_DIR, why);
         disk.make_dir(WAL_DIR).map_err(failed)?;
@@ -116,11 +128,12 @@ impl Journal {
         let checkpoints = find_checkpoints(&disk, &mut ring, &signer, &mut recovered)?;
         let epoch = Arc::new(EpochKeys::load(keys, keys.current_epoch())?);
         let shared = Arc::new(Shared::new(recovered.next_lsn, wake));
-        let shelf = Arc::new(Shelf::open(Arc::clone(&disk), options.segment_bytes)?);
         let counters = Arc::new(Counters::default());
         let summary = recovered.summary.clone();
         let recovered_end = recovered.previous.clone();
         let (groups, beginning) = split(recovered, checkpoints, &options);
+        accept(&groups)?;
+        let shelf = Arc::new(Shelf::open(Arc::clone(&disk), options.segment_bytes)?);
         let mut writer = Writer::new(
             Arc::clone(&shared),
             Arc::clone(&shelf),
@@ -339,7 +352,7 @@ fn give_back(disk: &dyn Disk, ended: &Sealed, alignment: u32) {
         .and_then(|file| if file.length()? > used { file.cut_off(used) } else { Ok(()) });
 }
 
-fn lock(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>, JournalError> {
+pub(crate) fn lock(disk: &dyn Disk) -> Result<Box<dyn Any + Send + Sync>, JournalError> {
     disk.lock(LOCK_PATH).map_err(|why| {
         if why.kind() == std::io::ErrorKind::WouldBlock {
             return JournalError::Locked { path: LOCK_PATH.to_owned() };
@@ -362,7 +375,7 @@ fn mark_of(checkpoint: &Checkpoint) -> CheckpointMark {
 
 /// The newest usable checkpoint of each group; a group whose log needs one and has none is an
 /// error.
-fn find_checkpoints(
+pub(crate) fn find_checkpoints(
     disk: &Arc<dyn Disk>,
     ring: &mut KeyRing<'_>,
     signer: &Signer,

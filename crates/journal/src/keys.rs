@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::crypto::derive;
+
 /// Bytes of a secret.
 pub(crate) const SECRET_BYTES: usize = 32;
 
@@ -31,6 +33,11 @@ impl Secret {
 
     pub(crate) fn bytes(&self) -> &[u8; SECRET_BYTES] {
         &self.0
+    }
+
+    /// A key for something else than the log, which tells nothing of this secret.
+    pub fn derive(&self, purpose: &str) -> [u8; 32] {
+        derive(b"quantumqtt/derived", self, &[purpose.as_bytes()])
     }
 }
 

@@ -36,6 +36,8 @@ mod disk;
 mod error;
 mod file_disk;
 mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 mod group;
 mod inspect;
 mod journal;
@@ -69,7 +71,8 @@ pub use file_disk::FileDisk;
 pub use format::{RecordKind, WAL_FORMAT};
 pub use group::{Committed, Group, GroupOptions, GroupStatus, PeerMessage, Position};
 pub use inspect::{
-    CheckpointReport, DumpedRecord, GroupReport, Progress, Report, SegmentReport, dump, inspect,
+    CheckpointReport, DumpedRecord, GroupReport, Progress, Replayable, Report, SegmentReport, dump,
+    hold, inspect, replayable,
 };
 pub use journal::{GroupSpec, Journal, RecoveredGroup};
 pub use keys::{Entropy, FixedKeys, KeyError, KeyProvider, LocalKeyFile, Secret, SystemEntropy};

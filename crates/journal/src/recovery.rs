@@ -24,6 +24,7 @@ use crate::format::{
     HEADER_BYTES, HeaderError, RecordHead, RecordKind, Sealed, SegmentHeader, WAL_FORMAT,
 };
 use crate::keys::KeyProvider;
+use crate::limits::SEGMENT_HEADER_BYTES;
 use crate::reader::{Record, SegmentReader, Step, find_header};
 use crate::segment::{WAL_DIR, segment_path, sequence_of};
 use crate::shared::Lsn;
@@ -75,11 +76,43 @@ pub(crate) fn load_segment(
     let failed = |why| JournalError::disk("reading a segment", &path, why);
     let file = disk.open(&path).map_err(failed)?;
     let bytes = read_whole(&*file).map_err(failed)?;
+    let header = judge_header(&path, &bytes, ring, sequence, node_id)?;
+    Ok(Loaded { path, bytes, header })
+}
+
+/// Reads the header of a segment alone.
+pub(crate) fn load_header(
+    disk: &dyn Disk,
+    ring: &mut KeyRing<'_>,
+    sequence: u64,
+) -> Result<SegmentHeader, JournalError> {
+    let path = segment_path(sequence);
+    let failed = |why| JournalError::disk("reading a header", &path, why);
+    let mut bytes = vec![0; SEGMENT_HEADER_BYTES];
+    let mut at = 0;
+    let file = disk.open(&path).map_err(failed)?;
+    while at < bytes.len() {
+        match file.read_at(at as u64, &mut bytes[at..]).map_err(failed)? {
+            0 => break,
+            got => at += got,
+        }
+    }
+    judge_header(&path, &bytes[..at], ring, sequence, None)
+}
+
+fn judge_header(
+    path: &str,
+    bytes: &[u8],
+    ring: &mut KeyRing<'_>,
+    sequence: u64,
+    node_id: Option<u64>,
+) -> Result<SegmentHeader, JournalError> {
+    let path = path.to_owned();
     let damaged = |lsn, reason: &str| {
         let reason = reason.to_owned();
         JournalError::Damaged(Damage { segment: sequence, offset: 0, lsn, reason })
     };
-    let (header, at) = match find_header(&bytes) {
+    let (header, at) = match find_header(bytes) {
         Ok(found) => found,
         Err(HeaderError::Newer(found)) => {
             return Err(JournalError::NewerFormat { path, found, known: WAL_FORMAT });
@@ -103,7 +136,7 @@ pub(crate) fn load_segment(
     if header.first_lsn == 0 || ![512, 4096].contains(&header.alignment) {
         return Err(damaged(header.first_lsn, "the header says what no writer writes"));
     }
-    Ok(Loaded { path, bytes, header })
+    Ok(header)
 }
 
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
@@ -292,7 +325,10 @@ impl Replay {
             let first = log.entries.front().map_or(row.last_index + 1, |entry| entry.index);
             let last = log.entries.back().map_or(row.last_index, |entry| entry.index);
             let covered = row.compacted_index.max(row.last_index.min(row.checkpoint_index));
-            if last != row.last_index || first > covered + 1 {
+            // Where a floor held the log below the checkpoint, what it held must be there: the
+            // group's storage begins at `compacted_index`, and a hole would shift every entry.
+            let begins = if log.entries.is_empty() { covered } else { row.compacted_index };
+            if last != row.last_index || first > begins + 1 {
                 let reason = format!(
                     "group {group} needs the entries {}..={}, the segments hold {first}..={last}",
                     row.compacted_index + 1,

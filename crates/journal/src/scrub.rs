@@ -12,7 +12,7 @@ use crate::format::RecordHead;
 use crate::keys::KeyProvider;
 use crate::manifest::Signer;
 use crate::reader::Record;
-use crate::recovery::{KeyRing, Visitor, list_segments, load_segment, walk_segment};
+use crate::recovery::{KeyRing, Visitor, list_segments, load_header, load_segment, walk_segment};
 use crate::segment::segment_path;
 
 /// What one step looked at.
@@ -90,10 +90,10 @@ impl<'a> Scrub<'a> {
 
     fn segment(&mut self, sequence: u64, next: u64) -> Result<u64, JournalError> {
         let loaded = load_segment(&*self.disk, &mut self.ring, sequence, None)?;
-        let next = load_segment(&*self.disk, &mut self.ring, next, None)?;
+        let next = load_header(&*self.disk, &mut self.ring, next)?;
         let keys = self.ring.epoch(loaded.header.key_epoch)?;
         let mut first = First { damage: None };
-        let walked = walk_segment(&loaded, &keys, next.header.previous.as_ref(), &mut first);
+        let walked = walk_segment(&loaded, &keys, next.previous.as_ref(), &mut first);
         walked.map_err(JournalError::Damaged)?;
         match first.damage {
             Some(damage) => Err(JournalError::Damaged(damage)),

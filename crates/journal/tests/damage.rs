@@ -10,8 +10,8 @@ use std::sync::Arc;
 use harness::world::World;
 use harness::{Scratch, keys, silent};
 use quantumqtt_journal::{
-    Crash, Disk, FixedKeys, Group, GroupOptions, Journal, JournalError, JournalOptions, KeyError,
-    KeyProvider, LocalKeyFile, Refusal, SimDisk, dump, inspect,
+    Crash, Disk, FixedKeys, Floors, Group, GroupOptions, Journal, JournalError, JournalOptions,
+    KeyError, KeyProvider, LocalKeyFile, Refusal, SimDisk, dump, inspect,
 };
 
 /// A log of three groups in several segments; `clean` says whether it was stopped in order.
@@ -240,6 +240,33 @@ fn a_missing_segment_is_damage() {
         let why = try_open(&disk, &world.options).map(drop).unwrap_err();
         assert!(matches!(why, JournalError::Damaged(_)), "{why}");
     }
+}
+
+/// A floor keeps the log below the checkpoint; what it kept must not go unnoticed.
+// req: LOG-30
+#[test]
+fn a_missing_segment_that_a_floor_held_is_damage() {
+    let mut world = World::new(9, 1);
+    world.checkpoint_every = 0;
+    let mut life = world.open().unwrap();
+    for _ in 0..200 {
+        world.step(&mut life).unwrap();
+    }
+    world.write_checkpoint(&mut life, 1).unwrap();
+    let replica = life.replicas.get_mut(&1).unwrap();
+    let checkpoint = replica.checkpoints.last().unwrap();
+    let floors = Floors::none().hold("reader", 3);
+    replica.group.compact(&life.journal, checkpoint, &floors).unwrap();
+    for _ in 0..20 {
+        world.step(&mut life).unwrap();
+    }
+    world.settle(&mut life).unwrap();
+    life.journal.stop().unwrap();
+    let paths: Vec<_> = segments(&world.disk).into_keys().collect();
+    assert!(paths.len() > 2);
+    world.disk.remove(&paths[0]).unwrap();
+    let why = try_open(&world.disk, &world.options).map(drop).unwrap_err();
+    assert!(matches!(why, JournalError::Damaged(_)), "{why}");
 }
 
 // req: LOG-24

@@ -102,6 +102,7 @@ impl Bench {
             retain: false,
             dup: false,
             captured: false,
+            dedupe: None,
             source: Source::Mqtt,
             expiry_s: None,
             topic: &format!("house/{number:07}/sensor/{sensor}"),

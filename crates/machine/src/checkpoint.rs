@@ -38,7 +38,7 @@ pub(crate) use copies::{Copies, Next};
 pub use restore::{RestoreError, RestoreFault, Restored, Restorer};
 pub(crate) use stream::digest_of;
 
-use chunk::body_bytes_max;
+use chunk::{CHUNK_FORMAT_FIRST, body_bytes_max};
 use stream::{SessionWalk, Stream};
 
 /// What is handed out at present.
@@ -49,6 +49,7 @@ enum Stage {
     Session(Box<Session>, SessionWalk),
     Groups,
     Retained,
+    Dedupe,
     /// Everything is written; the last chunk is due once it has been taken.
     End,
 }
@@ -57,6 +58,8 @@ enum Stage {
 #[derive(Debug)]
 pub(crate) struct Checkpoint {
     index: u64,
+    /// Of its chunks: the oldest that can say what the state holds.
+    format: u8,
     next_number: u32,
     stage: Stage,
     stream: Stream,
@@ -69,7 +72,9 @@ impl Machine {
         self.set_copying(true);
         let mut stream = Stream::new();
         stream.header(self);
-        let checkpoint = Checkpoint { index, next_number: 0, stage: Stage::Sessions, stream };
+        let format = if self.dedupe.is_empty() { CHUNK_FORMAT_FIRST } else { CHUNK_FORMAT };
+        let stage = Stage::Sessions;
+        let checkpoint = Checkpoint { index, format, next_number: 0, stage, stream };
         self.checkpoint = Some(Box::new(checkpoint));
     }
 
@@ -82,7 +87,7 @@ impl Machine {
         let is_last = checkpoint.stream.len() == 0;
         if is_last {
             self.checkpoint_digest = Some(checkpoint.stream.digest());
-            checkpoint.stream.end();
+            checkpoint.stream.end(checkpoint.format);
         }
         let header = ChunkHeader {
             partition: self.partition,
@@ -90,7 +95,8 @@ impl Machine {
             number: checkpoint.next_number,
             is_last,
         };
-        let chunk = header.seal_with(|out| checkpoint.stream.take(body_bytes, out));
+        let format = checkpoint.format;
+        let chunk = header.seal_with(format, |out| checkpoint.stream.take(body_bytes, out));
         checkpoint.next_number += 1;
         if !is_last {
             self.checkpoint = Some(checkpoint);
@@ -118,6 +124,7 @@ impl Machine {
         self.sessions.set_copying(is_copying);
         self.subscriptions.set_copying(is_copying);
         self.retained.set_copying(is_copying);
+        self.dedupe.set_copying(is_copying);
     }
 
     /// Writes the next few items; false when all are written.
@@ -139,6 +146,10 @@ impl Machine {
             },
             Stage::Retained => match self.retained.take_copy() {
                 Some(message) => stream.retained(&message),
+                None => *stage = Stage::Dedupe,
+            },
+            Stage::Dedupe => match self.dedupe.take_copy() {
+                Some(accepted) => stream.dedupe(&accepted),
                 None => *stage = Stage::End,
             },
             Stage::End => return false,

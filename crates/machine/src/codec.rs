@@ -6,9 +6,10 @@
 use quantumqtt_wire::{QoS, ReasonCode};
 
 use crate::command::{
-    AckKind, ClientAck, Command, ConnectionLost, OpenSession, Origin, PubRel, Publish, Source,
-    Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
+    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, OpenSession, Origin, PubRel, Publish,
+    Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
 };
+use crate::dedupe::DEDUPE_KEY_BYTES_MAX;
 use crate::fields::{FieldError, FieldReader, write_bytes, write_number, write_text};
 use crate::limits::{Limits, Overflow};
 
@@ -23,9 +24,13 @@ pub(crate) mod kind {
     pub(crate) const CLIENT_ACK: u8 = 7;
     pub(crate) const TICK: u8 = 8;
     pub(crate) const SET_LIMITS: u8 = 9;
+    pub(crate) const PUBACK_RUN: u8 = 10;
     pub(crate) const FIRST: u8 = OPEN_SESSION;
-    pub(crate) const LAST: u8 = SET_LIMITS;
+    pub(crate) const LAST: u8 = PUBACK_RUN;
 }
+
+/// How many PUBACKs one record holds at most; bounds what one record costs to apply.
+pub(crate) const PUBACK_RUN_MAX: u16 = 512;
 
 /// Appends the body of `command` and returns its kind.
 pub(crate) fn write_command(out: &mut Vec<u8>, command: &Command<'_>) -> u8 {
@@ -247,7 +252,9 @@ const PUBLISH_RETAIN: u8 = 1 << 2;
 const PUBLISH_DUP: u8 = 1 << 3;
 const PUBLISH_CAPTURED: u8 = 1 << 4;
 const PUBLISH_HAS_EXPIRY: u8 = 1 << 5;
-const PUBLISH_FLAGS: u8 = (1 << 6) - 1;
+/// Since apply version 2.
+const PUBLISH_HAS_DEDUPE: u8 = 1 << 6;
+const PUBLISH_FLAGS: u8 = (1 << 7) - 1;
 
 fn write_publish(out: &mut Vec<u8>, publish: &Publish<'_>) -> u8 {
     write_origin(out, publish.origin);
@@ -261,6 +268,7 @@ fn write_publish(out: &mut Vec<u8>, publish: &Publish<'_>) -> u8 {
         (PUBLISH_DUP, publish.dup),
         (PUBLISH_CAPTURED, publish.captured),
         (PUBLISH_HAS_EXPIRY, publish.expiry_s.is_some()),
+        (PUBLISH_HAS_DEDUPE, publish.dedupe.is_some()),
     ] {
         flags |= if is_set { flag } else { 0 };
     }
@@ -272,6 +280,9 @@ fn write_publish(out: &mut Vec<u8>, publish: &Publish<'_>) -> u8 {
     write_text(out, publish.topic);
     write_bytes(out, publish.properties);
     write_bytes(out, publish.payload);
+    if let Some(dedupe) = publish.dedupe {
+        write_dedupe_key(out, dedupe);
+    }
     kind::PUBLISH
 }
 
@@ -297,7 +308,24 @@ fn read_publish<'a>(reader: &mut FieldReader<'a>) -> Result<Publish<'a>, FieldEr
         topic: reader.text()?,
         properties: reader.bytes()?,
         payload: reader.bytes()?,
+        dedupe: match flags & PUBLISH_HAS_DEDUPE {
+            0 => None,
+            _ => Some(read_dedupe_key(reader)?),
+        },
     })
+}
+
+pub(crate) fn write_dedupe_key(out: &mut Vec<u8>, dedupe: DedupeKey<'_>) {
+    write_text(out, dedupe.identity);
+    write_text(out, dedupe.key);
+}
+
+pub(crate) fn read_dedupe_key<'a>(
+    reader: &mut FieldReader<'a>,
+) -> Result<DedupeKey<'a>, FieldError> {
+    let dedupe = DedupeKey { identity: reader.text()?, key: reader.text()? };
+    let is_key = (1..=DEDUPE_KEY_BYTES_MAX).contains(&dedupe.key.len());
+    if is_key && !dedupe.key.contains('\0') { Ok(dedupe) } else { Err(FieldError::Range) }
 }
 
 fn write_pub_rel(out: &mut Vec<u8>, release: &PubRel<'_>) -> u8 {
@@ -334,6 +362,43 @@ fn read_client_ack<'a>(reader: &mut FieldReader<'a>) -> Result<ClientAck<'a>, Fi
         kind: AckKind::from_byte(reader.byte()?).ok_or(FieldError::Range)?,
         reason: ReasonCode(reader.byte()?),
     })
+}
+
+/// PUBACKs of one client for ids that follow each other, as one record: what reading takes apart
+/// again is what was written, command by command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PubAckRun<'a> {
+    pub(crate) client_id: &'a str,
+    pub(crate) session_epoch: u64,
+    /// The id of the first.
+    pub(crate) first: u16,
+    /// At least 2: one alone is written as what it is.
+    pub(crate) count: u16,
+}
+
+/// The id behind `packet_id` that is next given out.
+pub(crate) fn id_after(packet_id: u16) -> u16 {
+    packet_id.checked_add(1).unwrap_or(1)
+}
+
+pub(crate) fn write_puback_run(out: &mut Vec<u8>, run: &PubAckRun<'_>) {
+    write_text(out, run.client_id);
+    write_number(out, run.session_epoch);
+    write_number(out, u64::from(run.first));
+    write_number(out, u64::from(run.count));
+}
+
+pub(crate) fn read_puback_run(body: &[u8]) -> Result<PubAckRun<'_>, FieldError> {
+    let mut reader = FieldReader::new(body);
+    let run = PubAckRun {
+        client_id: reader.text()?,
+        session_epoch: reader.number()?,
+        first: reader.number_u16()?,
+        count: reader.number_u16()?,
+    };
+    reader.finish()?;
+    let is_sound = run.first != 0 && (2..=PUBACK_RUN_MAX).contains(&run.count);
+    if is_sound { Ok(run) } else { Err(FieldError::Range) }
 }
 
 pub(crate) fn write_limits(out: &mut Vec<u8>, limits: &Limits) -> u8 {

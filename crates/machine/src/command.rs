@@ -223,6 +223,15 @@ pub struct Unsubscribe<'a> {
     pub filters: Vec<&'a str>,
 }
 
+/// A name its publisher gave a message, so that it can send it again without doubling it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DedupeKey<'a> {
+    /// Who the publisher proved to be; empty for anonymous.
+    pub identity: &'a str,
+    /// The name: 1 to `DEDUPE_KEY_BYTES_MAX` bytes without NUL.
+    pub key: &'a str,
+}
+
 /// A PUBLISH, of a stored session or of a transient one (`incarnation` 0).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Publish<'a> {
@@ -244,6 +253,8 @@ pub struct Publish<'a> {
     pub dup: bool,
     /// A `QoS` 0 message that was delivered at once and is only to be recorded: no routing here.
     pub captured: bool,
+    /// Under which key it counts once; only `QoS` 1 and 2 have one.
+    pub dedupe: Option<DedupeKey<'a>>,
     /// Who made it.
     pub source: Source,
     /// Its message expiry.

@@ -3,7 +3,8 @@
 //! ```text
 //! header, 45 bytes, little-endian
 //!   format        u8    high nibble 0xE, low nibble the format, now 1
-//!   apply_version u16   which rules of apply the commands were proposed under
+//!   apply_version u16   the oldest rules of apply under which the commands can be read: 2 if a
+//!                       publish has a de-duplication key or PUBACKs are joined, else 1
 //!   partition     u32   index on the tenant's ring
 //!   tenant        u32   numeric slot; no tenant name ever reaches the disk (LOG-35)
 //!   routing_epoch u64
@@ -18,15 +19,23 @@
 //!   body          `length` bytes, see `codec.rs`
 //! ```
 //!
+//! A subscriber acknowledges a window of messages at once, so PUBACKs whose ids follow each other
+//! are one record that stands for so many commands. It comes apart in `commands`; nobody above
+//! knows of it.
+//!
 //! Reading never skips. A newer format, a newer apply version or an unknown kind means that this
 //! build is too old for this log; the node must stop and say so, because going on would leave it
 //! with a state that no other replica has. The WAL below has already checked sums, so anything
 //! malformed that arrives here is a bug or an attack, and is answered by a typed error.
 
 use bytes::Bytes;
+use quantumqtt_wire::ReasonCode;
 
-use crate::codec::{kind, read_command, write_command};
-use crate::command::Command;
+use crate::codec::{
+    PUBACK_RUN_MAX, PubAckRun, id_after, kind, read_command, read_puback_run, write_command,
+    write_puback_run,
+};
+use crate::command::{AckKind, ClientAck, Command};
 use crate::fields::{FieldError, FieldReader, write_number};
 
 /// An entry is closed when its commands reach this many bytes.
@@ -34,7 +43,12 @@ pub const ENTRY_BYTES_CLOSE: usize = 64 * 1024;
 /// An entry is closed when it holds this many commands.
 pub const ENTRY_COMMANDS_MAX: u16 = 512;
 /// The rules of apply this build knows; older entries keep their own rules.
-pub const APPLY_VERSION: u16 = 1;
+pub const APPLY_VERSION: u16 = 2;
+/// The rules an entry needs whose commands every release knows. What needs no more is written so:
+/// the release before this one can read the log until it holds something of ours.
+pub(crate) const APPLY_VERSION_FIRST: u16 = 1;
+/// Since this version a publish may have a de-duplication key, and PUBACKs may be joined.
+pub(crate) const APPLY_VERSION_SECOND: u16 = 2;
 
 const FORMAT_MARK: u8 = 0xE0;
 const FORMAT: u8 = 1;
@@ -97,6 +111,20 @@ pub struct EntryBuilder {
     commands: Vec<u8>,
     body: Vec<u8>,
     count: u16,
+    /// Whether something in it is new to version 2.
+    needs_second: bool,
+    /// The record written last, if it is of PUBACKs and may grow.
+    run: Option<OpenRun>,
+}
+
+/// Where the last record stands, and what it says.
+#[derive(Debug, Clone, Copy)]
+struct OpenRun {
+    starts_at: usize,
+    session_epoch: u64,
+    first: u16,
+    next: u16,
+    count: u16,
 }
 
 impl EntryBuilder {
@@ -108,6 +136,11 @@ impl EntryBuilder {
     /// Adds a command. The one that crosses the closing size is still taken, so that a publish
     /// larger than an entry gets an entry of its own.
     pub fn push(&mut self, command: &Command<'_>) -> Result<(), EntryError> {
+        if let Command::ClientAck(ack) = command
+            && self.extend_run(ack)
+        {
+            return Ok(());
+        }
         if self.count >= ENTRY_COMMANDS_MAX {
             return Err(EntryError::Full);
         }
@@ -118,11 +151,54 @@ impl EntryBuilder {
         if self.body.len() > length_max {
             return Err(EntryError::Full);
         }
+        self.run = match command {
+            Command::ClientAck(ack) => self.begin_run(ack),
+            _ => None,
+        };
+        self.append_body(command_kind);
+        self.count += 1;
+        self.needs_second |= has_dedupe(command);
+        Ok(())
+    }
+
+    fn append_body(&mut self, command_kind: u8) {
         self.commands.push(command_kind);
         write_number(&mut self.commands, self.body.len() as u64);
         self.commands.extend_from_slice(&self.body);
-        self.count += 1;
-        Ok(())
+    }
+
+    /// What may follow `ack`, which is about to be written.
+    fn begin_run(&self, ack: &ClientAck<'_>) -> Option<OpenRun> {
+        is_plain(ack).then(|| OpenRun {
+            starts_at: self.commands.len(),
+            session_epoch: ack.session_epoch,
+            first: ack.packet_id,
+            next: id_after(ack.packet_id),
+            count: 1,
+        })
+    }
+
+    /// Writes the last record anew with one more acknowledgement in it, if `ack` is the next.
+    ///
+    /// The epoch names the client too: no two sessions of a partition ever have the same.
+    fn extend_run(&mut self, ack: &ClientAck<'_>) -> bool {
+        let Some(mut run) = self.run.filter(|run| {
+            (run.next, run.session_epoch) == (ack.packet_id, ack.session_epoch)
+                && is_plain(ack)
+                && run.count < PUBACK_RUN_MAX
+        }) else {
+            return false;
+        };
+        (run.next, run.count) = (id_after(run.next), run.count + 1);
+        self.commands.truncate(run.starts_at);
+        self.body.clear();
+        let OpenRun { session_epoch, first, count, .. } = run;
+        let written = PubAckRun { client_id: ack.client_id, session_epoch, first, count };
+        write_puback_run(&mut self.body, &written);
+        self.append_body(kind::PUBACK_RUN);
+        self.needs_second = true;
+        self.run = Some(run);
+        true
     }
 
     /// Whether the entry must be proposed before another command is added.
@@ -135,7 +211,7 @@ impl EntryBuilder {
         self.count == 0
     }
 
-    /// Commands gathered so far.
+    /// Records gathered so far; several acknowledgements may be one.
     pub fn count(&self) -> u16 {
         self.count
     }
@@ -144,7 +220,9 @@ impl EntryBuilder {
     pub fn finish(&mut self, header: &EntryHeader) -> Bytes {
         let mut entry = Vec::with_capacity(HEADER_BYTES + self.commands.len());
         entry.push(FORMAT_MARK | FORMAT);
-        entry.extend_from_slice(&APPLY_VERSION.to_le_bytes());
+        let apply_version =
+            if self.needs_second { APPLY_VERSION_SECOND } else { APPLY_VERSION_FIRST };
+        entry.extend_from_slice(&apply_version.to_le_bytes());
         entry.extend_from_slice(&header.partition.to_le_bytes());
         entry.extend_from_slice(&header.tenant.to_le_bytes());
         entry.extend_from_slice(&header.routing_epoch.to_le_bytes());
@@ -156,6 +234,8 @@ impl EntryBuilder {
         entry.extend_from_slice(&self.commands);
         self.commands.clear();
         self.count = 0;
+        self.needs_second = false;
+        self.run = None;
         // One oversized publish must not keep its memory for the life of the builder.
         self.commands.shrink_to(2 * ENTRY_BYTES_CLOSE);
         self.body.shrink_to(2 * ENTRY_BYTES_CLOSE);
@@ -217,7 +297,7 @@ impl Entry {
         self.apply_version
     }
 
-    /// How many commands it holds.
+    /// How many records it holds; one of acknowledgements stands for several commands.
     pub fn count(&self) -> u16 {
         self.count
     }
@@ -229,8 +309,18 @@ impl Entry {
 
     /// The commands in log order.
     pub fn commands(&self) -> Commands<'_> {
-        Commands { reader: FieldReader::new(&self.bytes[HEADER_BYTES..]) }
+        let reader = FieldReader::new(&self.bytes[HEADER_BYTES..]);
+        Commands { reader, apply_version: self.apply_version, run: None }
     }
+}
+
+fn has_dedupe(command: &Command<'_>) -> bool {
+    matches!(command, Command::Publish(publish) if publish.dedupe.is_some())
+}
+
+/// Whether an acknowledgement says nothing but that a message has arrived.
+fn is_plain(ack: &ClientAck<'_>) -> bool {
+    ack.kind == AckKind::PubAck && ack.reason == ReasonCode::SUCCESS && ack.packet_id != 0
 }
 
 fn check_framing(commands: &[u8], count: u16) -> Result<(), EntryError> {
@@ -257,10 +347,26 @@ impl HeaderReader<'_> {
     }
 }
 
+/// The first command of what is left of a run, which is not empty.
+fn take_ack<'a>(run: &mut PubAckRun<'a>) -> Command<'a> {
+    let packet_id = run.first;
+    (run.first, run.count) = (id_after(packet_id), run.count - 1);
+    Command::ClientAck(ClientAck {
+        client_id: run.client_id,
+        session_epoch: run.session_epoch,
+        packet_id,
+        kind: AckKind::PubAck,
+        reason: ReasonCode::SUCCESS,
+    })
+}
+
 /// The commands of one entry. Ends after the first error: what follows cannot be trusted.
 #[derive(Debug, Clone)]
 pub struct Commands<'a> {
     reader: FieldReader<'a>,
+    apply_version: u16,
+    /// What is left of the record being taken apart.
+    run: Option<PubAckRun<'a>>,
 }
 
 impl<'a> Commands<'a> {
@@ -268,8 +374,19 @@ impl<'a> Commands<'a> {
         let command_kind = self.reader.byte().map_err(|_| EntryError::Truncated)?;
         let malformed = |source| EntryError::Malformed { kind: command_kind, source };
         let body = self.reader.bytes().map_err(malformed)?;
+        if command_kind == kind::PUBACK_RUN {
+            if self.apply_version < APPLY_VERSION_SECOND {
+                return Err(EntryError::UnknownKind(command_kind));
+            }
+            let run = self.run.insert(read_puback_run(body).map_err(malformed)?);
+            return Ok(take_ack(run));
+        }
         let command = read_command(command_kind, body);
-        command.ok_or(EntryError::UnknownKind(command_kind))?.map_err(malformed)
+        let command = command.ok_or(EntryError::UnknownKind(command_kind))?.map_err(malformed)?;
+        if self.apply_version < APPLY_VERSION_SECOND && has_dedupe(&command) {
+            return Err(malformed(FieldError::Range));
+        }
+        Ok(command)
     }
 }
 
@@ -277,6 +394,9 @@ impl<'a> Iterator for Commands<'a> {
     type Item = Result<Command<'a>, EntryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(run) = self.run.as_mut().filter(|run| run.count > 0) {
+            return Some(Ok(take_ack(run)));
+        }
         if self.reader.is_empty() {
             return None;
         }

@@ -36,6 +36,7 @@ impl Machine {
         )?;
         is_true(totals == self.sessions.totals(), "totals are the sums over all sessions")?;
         is_true(deadlines == self.deadlines.len(), "every deadline has an owner")?;
+        is_true(self.dedupe.is_sound(self.now_ms), "keys stand in the order of their commitment")?;
         is_true(subscriptions == self.subscriptions.len(), "the trie holds what sessions hold")?;
         is_true(self.due_wills.is_empty(), "no will is left over from a command")
     }

@@ -12,6 +12,7 @@ mod backlog;
 mod checkpoint;
 mod codec;
 mod command;
+mod dedupe;
 mod digest;
 mod effect;
 mod entry;
@@ -40,10 +41,11 @@ pub use checkpoint::{
     Restored, Restorer,
 };
 pub use command::{
-    AckKind, ClientAck, Command, ConnectionLost, EXPIRY_NEVER_S, OpenSession, Origin, PubRel,
-    Publish, RetainHandling, Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe,
-    Will,
+    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, EXPIRY_NEVER_S, OpenSession, Origin,
+    PubRel, Publish, RetainHandling, Source, Subscribe, SubscribeFilter, SubscriptionOptions,
+    Unsubscribe, Will,
 };
+pub use dedupe::{DEDUPE_HORIZON_MS, DEDUPE_KEY_BYTES_MAX, DEDUPE_KEYS_MAX};
 pub use effect::{
     Deliver, Effect, EndReason, Record, SessionEnded, SessionOpened, Subscribed, Subscription,
     SubscriptionIds, Unsubscribed,

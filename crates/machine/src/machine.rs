@@ -7,7 +7,8 @@
 //!
 //! Where to find what: `session.rs` opening, takeover, expiry · `publish.rs` accepting, routing ·
 //! `window.rs` packet ids · `backlog.rs` offline queues · `subscribe.rs` filters · `retained.rs` ·
-//! `replay.rs` retained messages on their way · `will.rs` · `expiry.rs` deadlines ·
+//! `replay.rs` retained messages on their way · `dedupe.rs` keys of accepted publishes · `will.rs` ·
+//! `expiry.rs` deadlines ·
 //! `checkpoint.rs` the state as bytes · `digest.rs` the proof that replicas agree ·
 //! `invariants.rs` what is true between any two commands.
 //!
@@ -16,20 +17,17 @@
 
 use std::collections::VecDeque;
 
-use quantumqtt_topics::Matches;
-
 use crate::checkpoint::Checkpoint;
 use crate::command::Command;
+use crate::dedupe::Dedupe;
 use crate::effect::{Effect, EndReason};
 use crate::entry::{Entry, EntryError};
 use crate::expiry::{Deadline, Deadlines};
 use crate::limits::Limits;
 use crate::registry::Sessions;
 use crate::retained::Retained;
-use crate::session::SessionKey;
 use crate::statistics::{Counters, Statistics};
-use crate::subscribe::Granted;
-use crate::subscription_index::SubscriptionIndex;
+use crate::subscription_index::{Found, SubscriptionIndex};
 use crate::will::DueWill;
 
 /// Why an entry could not be applied. The partition must stop.
@@ -62,11 +60,12 @@ pub struct Machine {
     pub(crate) sessions: Sessions,
     pub(crate) subscriptions: SubscriptionIndex,
     pub(crate) retained: Retained,
+    pub(crate) dedupe: Dedupe,
     pub(crate) deadlines: Deadlines,
     /// Wills to publish before the present command ends; empty between commands.
     pub(crate) due_wills: VecDeque<DueWill>,
-    /// Room for matching one topic; holds nothing between publishes.
-    pub(crate) matches: Matches<SessionKey, Granted>,
+    /// Who wants the topic published last; no part of the state.
+    pub(crate) found: Found,
     pub(crate) counters: Counters,
     /// What is being handed out at present; no part of the state.
     pub(crate) checkpoint: Option<Box<Checkpoint>>,
@@ -88,9 +87,10 @@ impl Machine {
             sessions: Sessions::default(),
             subscriptions: SubscriptionIndex::default(),
             retained: Retained::default(),
+            dedupe: Dedupe::default(),
             deadlines: Deadlines::default(),
             due_wills: VecDeque::new(),
-            matches: Matches::new(),
+            found: Found::default(),
             counters: Counters::default(),
             checkpoint: None,
             checkpoint_digest: None,
@@ -130,6 +130,7 @@ impl Machine {
     }
 
     fn tick(&mut self, effects: &mut Vec<Effect>) {
+        self.dedupe.sweep(self.now_ms);
         while let Some(deadline) = self.deadlines.take_due(self.now_ms) {
             match deadline {
                 Deadline::Will(key) => self.fire_will_of(key),
@@ -169,6 +170,7 @@ impl Machine {
             queued_bytes: totals.queued_bytes,
             in_flight: totals.in_flight,
             deadlines: self.deadlines.len() as u64,
+            dedupe_keys: self.dedupe.len() as u64,
             next_offset: self.next_offset,
             now_ms: self.now_ms,
             counters: self.counters,

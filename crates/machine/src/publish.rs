@@ -8,6 +8,8 @@
 //!   answered with PUBREC and nothing else happens, whatever it carries: the first content won
 //!   . After PUBREL the id is free and a PUBLISH under it is a new message.
 //!   Id, record and deliveries are one command, hence one atomic step of the log.
+//! - A publish with a key that is known (`dedupe.rs`) is answered as if it had been published, and
+//!   nothing else happens: with `QoS` 2 its packet id is held like any other's.
 //! - One committed publish is one record with the next offset, and one `publish_seq`.
 //! - A message is routed when it is committed. Persistent sessions are matched here; the node
 //!   matches transient ones when it sees the record. A captured `QoS` 0 message was delivered
@@ -64,15 +66,27 @@ impl Machine {
             effects.push(answer(publish, ReasonCode::SUCCESS));
             return;
         }
-        if !self.has_room(key, publish) {
-            self.counters.publishes_refused += 1;
-            if publish.qos != QoS::AtMostOnce {
-                effects.push(answer(publish, ReasonCode::QUOTA_EXCEEDED));
+        if !self.has_room_for_id(key, publish) {
+            return self.refuse_publish(publish, effects);
+        }
+        let is_known = |dedupe| self.dedupe.is_known(dedupe, self.now_ms);
+        if publish.dedupe.is_some_and(is_known) {
+            self.counters.deduplicated_publishes += 1;
+            if let Some(key) = key.filter(|_| is_held) {
+                self.hold_packet_id(key, publish);
             }
+            effects.push(answer(publish, ReasonCode::SUCCESS));
             return;
+        }
+        if !self.has_room_to_retain(publish) {
+            return self.refuse_publish(publish, effects);
         }
         if let Some(key) = key.filter(|_| is_held) {
             self.hold_packet_id(key, publish);
+        }
+        if let Some(dedupe) = publish.dedupe {
+            let was_pressed_out = self.dedupe.remember(dedupe, self.now_ms);
+            self.counters.dedupe_keys_pressed_out += u64::from(was_pressed_out);
         }
         let client_id = key.and_then(|key| self.sessions.get(key));
         let client_id = client_id.map_or_else(|| publish.client_id.into(), |s| s.client_id.clone());
@@ -115,14 +129,21 @@ impl Machine {
         true
     }
 
-    fn has_room(&self, key: Option<SessionKey>, publish: &Publish<'_>) -> bool {
+    fn refuse_publish(&mut self, publish: &Publish<'_>, effects: &mut Vec<Effect>) {
+        self.counters.publishes_refused += 1;
+        if publish.qos != QoS::AtMostOnce {
+            effects.push(answer(publish, ReasonCode::QUOTA_EXCEEDED));
+        }
+    }
+
+    fn has_room_for_id(&self, key: Option<SessionKey>, publish: &Publish<'_>) -> bool {
         let received_max = usize::from(self.limits.received_max);
         let session = key.and_then(|key| self.sessions.get(key));
-        if publish.qos == QoS::ExactlyOnce
-            && session.is_some_and(|session| session.received.len() >= received_max)
-        {
-            return false;
-        }
+        publish.qos != QoS::ExactlyOnce
+            || session.is_none_or(|session| session.received.len() < received_max)
+    }
+
+    fn has_room_to_retain(&self, publish: &Publish<'_>) -> bool {
         let bytes = publish.properties.len() + publish.payload.len();
         let bytes_max = self.limits.retained_bytes_max;
         let is_stored = publish.retain && !publish.payload.is_empty();
@@ -189,8 +210,8 @@ impl Machine {
         publisher: &str,
         effects: &mut Vec<Effect>,
     ) {
-        self.subscriptions.matches(&message.topic, &mut self.matches);
-        if self.matches.is_empty() {
+        self.subscriptions.matches(&message.topic, &mut self.found);
+        if self.found.matches.is_empty() {
             return;
         }
         let own_key = self.sessions.key_of(publisher);
@@ -201,7 +222,7 @@ impl Machine {
             retained: &self.retained,
             counters: &mut self.counters,
         };
-        for matches in self.matches.by_subscriber() {
+        for matches in self.found.matches.by_subscriber() {
             let Some(&(key, _)) = matches.first() else {
                 continue;
             };
@@ -241,7 +262,7 @@ impl Machine {
             retained: &self.retained,
             counters: &mut self.counters,
         };
-        for &group in self.matches.groups() {
+        for &group in self.found.matches.groups() {
             let Some(group) = self.subscriptions.group(group) else {
                 continue;
             };

@@ -16,6 +16,10 @@ pub struct Counters {
     pub duplicate_publishes: u64,
     /// Those among them whose content differed from the first.
     pub conflicting_duplicates: u64,
+    /// Publishes whose key was known: acknowledged, not published.
+    pub deduplicated_publishes: u64,
+    /// Keys forgotten before their time because there were too many.
+    pub dedupe_keys_pressed_out: u64,
     /// Publishes refused with 0x97.
     pub publishes_refused: u64,
     /// Messages that expired before they could be sent.
@@ -77,6 +81,8 @@ pub struct Statistics {
     pub in_flight: u64,
     /// Deadlines that wait for a tick.
     pub deadlines: u64,
+    /// De-duplication keys remembered.
+    pub dedupe_keys: u64,
     /// The offset the next record will get.
     pub next_offset: u64,
     /// The machine's time.

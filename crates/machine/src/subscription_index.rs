@@ -30,6 +30,18 @@ pub(crate) struct GroupCopy {
     pub(crate) members: Vec<SessionKey>,
 }
 
+/// What matched the topic that was asked for last.
+///
+/// A batch is mostly messages of few topics, one after the other: until subscriptions change, the
+/// same question has the same answer.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) matches: Matches<SessionKey, Granted>,
+    topic: String,
+    /// Of the trie, when it was asked; None before that.
+    generation: Option<u64>,
+}
+
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub(crate) struct SubscriptionIndex {
@@ -75,10 +87,17 @@ impl SubscriptionIndex {
         self.trie.group(id)
     }
 
-    /// Writes all that matches `topic` into `found`; the caller may move the cursors of its groups.
-    pub(crate) fn matches(&mut self, topic: &str, found: &mut Matches<SessionKey, Granted>) {
-        self.trie.matches(topic, found);
-        for &id in found.groups() {
+    /// Writes all that matches `topic` into `found`, which is asked by this index only; the caller
+    /// may move the cursors of its groups.
+    pub(crate) fn matches(&mut self, topic: &str, found: &mut Found) {
+        let generation = Some(self.trie.generation());
+        if generation != found.generation || topic != found.topic {
+            self.trie.matches(topic, &mut found.matches);
+            found.generation = generation;
+            found.topic.clear();
+            found.topic.push_str(topic);
+        }
+        for &id in found.matches.groups() {
             self.note_cursor(id);
         }
     }

@@ -5,9 +5,14 @@
 //! it, writes it and syncs it; the owner does no more per turn than write one chunk into memory.
 //! When the last is on disk the manifest is published, and only then the log is cut behind it.
 //!
+//! With the state goes the list of the message log's chunks (`RECORDS`). It ends exactly with the
+//! records of the checkpoint's entry: the thread waits for the keeper to have them on disk. So the
+//! log is never cut past a record that is in no durable chunk (LOG-30).
+//!
 //! A checkpoint that fails costs nothing but its own work: the log is still whole. It is tried
 //! again after a while, and exporters are told why it failed.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -15,13 +20,18 @@ use std::thread;
 use bytes::Bytes;
 use quantumqtt_journal::{Checkpoint, CheckpointWriter, Floors, JournalError, Refusal};
 use quantumqtt_machine::Machine;
+use quantumqtt_records::Manifest;
 
-use crate::limits::{CHECKPOINT_CHUNK_BYTES, CHECKPOINT_RETRY_MS};
+use crate::limits::{CHECKPOINT_CHUNK_BYTES, CHECKPOINT_RETRY_MS, RECORDS_FOLDER};
 use crate::log::DurableLog;
+use crate::message_log::{Intake, Item};
 use crate::open_log::Bell;
 
-/// The version of what the machine writes into chunks; the chunks say their own format, too.
-const SCHEMA: u32 = 1;
+/// The version of what is in chunks; the chunks say their own format, too. Since 2 the list of the
+/// message log's chunks is in it.
+pub(crate) const SCHEMA: u32 = 2;
+/// How the pieces of that list are called.
+pub(crate) const RECORDS: &str = "records-";
 
 /// When checkpoints are due.
 #[derive(Debug, Clone, Copy)]
@@ -36,9 +46,16 @@ pub(crate) enum Wanted {
     /// The next chunk.
     Chunk,
     /// It is published; cut the log behind it.
-    Cut(Box<Checkpoint>),
+    Cut(Box<Published>),
     /// It could not be written.
     GiveUp(JournalError),
+}
+
+/// A checkpoint that is durable, and the list of chunks in it.
+#[derive(Debug)]
+pub(crate) struct Published {
+    checkpoint: Checkpoint,
+    records: Manifest,
 }
 
 /// See the head of this file.
@@ -49,11 +66,13 @@ pub(crate) struct Checkpointer {
     /// To the thread, while one writes.
     writing: Option<Sender<Part>>,
     /// Published, and the journal was too busy to cut the log.
-    uncut: Option<Box<Checkpoint>>,
+    uncut: Option<Box<Published>>,
     last_at_ms: u64,
     last_index: u64,
     last_written_bytes: u64,
     not_before_ms: u64,
+    /// Somebody asked for one before its time.
+    is_wanted: bool,
 }
 
 /// What the thread gets.
@@ -74,7 +93,13 @@ impl Checkpointer {
             last_index: 0,
             last_written_bytes: 0,
             not_before_ms: 0,
+            is_wanted: false,
         }
+    }
+
+    /// Make one soon: the log behind it is worth more cut than kept.
+    pub(crate) fn want(&mut self) {
+        self.is_wanted = true;
     }
 
     /// Whoever was restored from a checkpoint owes the next one later.
@@ -89,12 +114,18 @@ impl Checkpointer {
     }
 
     /// The end of a turn: begin a checkpoint if one is due.
-    pub(crate) fn on_turn_end(&mut self, now_ms: u64, machine: &mut Machine, log: &mut DurableLog) {
-        if let Some(checkpoint) = self.uncut.take() {
-            self.cut(checkpoint, log);
+    pub(crate) fn on_turn_end(
+        &mut self,
+        now_ms: u64,
+        machine: &mut Machine,
+        log: &mut DurableLog,
+        records: &Intake,
+    ) {
+        if let Some(published) = self.uncut.take() {
+            self.cut(published, log, records);
         }
         if self.is_due(now_ms, log) {
-            self.begin(now_ms, machine, log);
+            self.begin(now_ms, machine, log, records);
         }
     }
 
@@ -105,15 +136,22 @@ impl Checkpointer {
         let written = log.written_bytes().saturating_sub(self.last_written_bytes);
         let has_waited = now_ms.saturating_sub(self.last_at_ms) >= self.cadence.interval_ms;
         let has_grown = log.applied_index() > self.last_index;
-        has_grown && (has_waited || written >= self.cadence.log_bytes)
+        has_grown && (self.is_wanted || has_waited || written >= self.cadence.log_bytes)
     }
 
-    fn begin(&mut self, now_ms: u64, machine: &mut Machine, log: &mut DurableLog) {
+    fn begin(
+        &mut self,
+        now_ms: u64,
+        machine: &mut Machine,
+        log: &mut DurableLog,
+        records: &Intake,
+    ) {
+        self.is_wanted = false;
         self.last_at_ms = now_ms;
         self.last_written_bytes = log.written_bytes();
         self.not_before_ms = now_ms + CHECKPOINT_RETRY_MS;
         let begun = CheckpointWriter::begin(&log.journal().clone(), log.group(), SCHEMA);
-        let begun = begun.and_then(|writer| self.start_thread(writer));
+        let begun = begun.and_then(|writer| self.start_thread(writer, records));
         match begun {
             Ok(index) => {
                 self.last_index = index;
@@ -123,12 +161,19 @@ impl Checkpointer {
         }
     }
 
-    fn start_thread(&mut self, writer: CheckpointWriter) -> Result<u64, JournalError> {
+    fn start_thread(
+        &mut self,
+        writer: CheckpointWriter,
+        records: &Intake,
+    ) -> Result<u64, JournalError> {
         let index = writer.index();
         let (to_thread, parts) = channel();
         let (bell, owner) = (Arc::clone(&self.bell), self.owner);
         let thread = thread::Builder::new().name("checkpoint".to_owned());
-        let started = thread.spawn(move || write(writer, &parts, &bell, owner));
+        let started = thread.spawn({
+            let list = records.mark();
+            move || write(writer, &parts, &list, &bell, owner)
+        });
         // Without a thread for it there is no checkpoint, and no other harm.
         let started = started.map_err(|source| JournalError::Disk {
             what: "starting the checkpoint's thread",
@@ -147,13 +192,14 @@ impl Checkpointer {
         wanted: Wanted,
         machine: &mut Machine,
         log: &mut DurableLog,
+        records: &Intake,
     ) {
         match wanted {
             Wanted::Chunk => self.hand_over(machine),
-            Wanted::Cut(checkpoint) => {
+            Wanted::Cut(published) => {
                 self.writing = None;
-                log.view().checkpoint_made(checkpoint.index());
-                self.cut(checkpoint, log);
+                log.view().checkpoint_made(published.checkpoint.index());
+                self.cut(published, log, records);
             }
             Wanted::GiveUp(error) => {
                 self.writing = None;
@@ -173,19 +219,27 @@ impl Checkpointer {
         let _ = to_thread.send(part);
     }
 
-    fn cut(&mut self, checkpoint: Box<Checkpoint>, log: &mut DurableLog) {
+    fn cut(&mut self, published: Box<Published>, log: &mut DurableLog, records: &Intake) {
         let journal = Arc::clone(log.journal());
-        // The message log will hold entries whose records are not in durable chunks yet.
-        let cut = log.group().compact(&journal, &checkpoint, &Floors::none());
-        // Failed or quarantined: the partition stops for a better reason than this.
-        if let Err(Refusal::Busy { .. } | Refusal::Full) = cut {
-            self.uncut = Some(checkpoint);
+        // All that the message log has of the entries up to here is in durable chunks.
+        let floors = Floors::none().hold("message_log", published.checkpoint.index());
+        match log.group().compact(&journal, &published.checkpoint, &floors) {
+            Ok(_) => records.ask(Item::Cut(published.records)),
+            Err(Refusal::Busy { .. } | Refusal::Full) => self.uncut = Some(published),
+            // Failed or quarantined: the partition stops for a better reason than this.
+            Err(_) => {}
         }
     }
 }
 
 /// The thread: ask, write, ask again, publish.
-fn write(mut writer: CheckpointWriter, parts: &Receiver<Part>, bell: &Bell, owner: u16) {
+fn write(
+    mut writer: CheckpointWriter,
+    parts: &Receiver<Part>,
+    list: &Receiver<Manifest>,
+    bell: &Bell,
+    owner: u16,
+) {
     let index = writer.index();
     loop {
         bell.want(owner, Wanted::Chunk);
@@ -194,8 +248,8 @@ fn write(mut writer: CheckpointWriter, parts: &Receiver<Part>, bell: &Bell, owne
         let written = match part {
             Part::Chunk(chunk) => writer.chunk(&format!("state-{index}"), &chunk),
             Part::Digest(digest) => {
-                let wanted = match writer.publish(&digest.to_be_bytes()) {
-                    Ok(checkpoint) => Wanted::Cut(Box::new(checkpoint)),
+                let wanted = match publish(writer, list, digest) {
+                    Ok(published) => Wanted::Cut(Box::new(published)),
                     Err(error) => Wanted::GiveUp(error),
                 };
                 return bell.want(owner, wanted);
@@ -205,4 +259,22 @@ fn write(mut writer: CheckpointWriter, parts: &Receiver<Part>, bell: &Bell, owne
             return bell.want(owner, Wanted::GiveUp(error));
         }
     }
+}
+
+/// The list of the message log's chunks, as soon as they are on disk; then all of it is published.
+fn publish(
+    mut writer: CheckpointWriter,
+    list: &Receiver<Manifest>,
+    digest: u128,
+) -> Result<Published, JournalError> {
+    let index = writer.index();
+    let records = list.recv().map_err(|_| JournalError::Disk {
+        what: "writing the message log for a checkpoint",
+        path: RECORDS_FOLDER.to_owned(),
+        source: Arc::new(ErrorKind::Interrupted.into()),
+    })?;
+    for piece in records.encode().chunks(CHECKPOINT_CHUNK_BYTES) {
+        writer.chunk(&format!("{RECORDS}{index}"), piece)?;
+    }
+    Ok(Published { checkpoint: writer.publish(&digest.to_be_bytes())?, records })
 }

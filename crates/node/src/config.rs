@@ -83,6 +83,18 @@ pub struct LogConfig {
     pub checkpoint_interval: Duration,
     /// … and whenever it has grown by this much.
     pub checkpoint_log_bytes: u64,
+    /// How long committed messages stay in the message log; None is for ever.
+    pub retention_age: Option<Duration>,
+    /// How much of it stays; None is all.
+    pub retention_bytes: Option<u64>,
+    /// The message log is written in files of about this size, joined later.
+    pub chunk_bytes: u64,
+    /// How fast what is at rest is read again in the background; 0 never does.
+    pub scrub_bytes_per_s: u64,
+    /// From the beginning of one such pass to that of the next.
+    pub scrub_interval: Duration,
+    /// Bytes the directory may take, if that is less than the disk has.
+    pub disk_bytes_max: Option<u64>,
 }
 
 /// All that a node needs to know.

@@ -69,6 +69,8 @@ impl ShardService {
         connect: &Connect<'_>,
     ) -> Then {
         connection.version = connect.version;
+        connection.wants_reasons = connect.version == Version::V5
+            && connect.properties.request_problem_information() != Some(false);
         let mut opening = match self.judge(connection, connect) {
             Ok(opening) => opening,
             Err(reason) => return self.refuse(turn, connection, reason),
@@ -357,9 +359,7 @@ impl ShardService {
         let silence_ms = connection.silence_ms_max;
         let deadline = if silence_ms == 0 { u64::MAX } else { turn.now_ms() + silence_ms };
         turn.set_deadline(connection.id, deadline);
-        let mut event = connection_event(EventKind::SessionOpened, turn.now_ms(), connection);
-        event.session_epoch = Some(connection.session_ids().0);
-        self.shared.events.tell(event);
+        self.tell_session(turn, EventKind::SessionOpened, connection, None);
         Then::Continue
     }
 
@@ -370,11 +370,11 @@ impl ShardService {
         opening: &Opening,
         session_present: bool,
     ) {
-        let limits = &self.shared.limits;
+        let (limits, pressure) = (&self.shared.limits, &self.shared.pressure);
         let id = opening.id_was_assigned.then_some(&*connection.client_id);
         let facts = [
             opening.other_expiry_s.map(Property::SessionExpiryInterval),
-            Some(Property::ReceiveMaximum(limits.receive_maximum)),
+            Some(Property::ReceiveMaximum(pressure.credit(limits.receive_maximum))),
             Some(Property::MaximumPacketSize(self.packet_bytes_max(connection))),
             id.map(Property::AssignedClientId),
             Some(Property::TopicAliasMaximum(limits.topic_alias_max)),

@@ -15,6 +15,7 @@ use crate::authentication::Exchange;
 use crate::connect::Opening;
 use crate::guest::Guest;
 use crate::outbound::Outbound;
+use crate::playback::Playbacks;
 use crate::retained::Replay;
 use crate::rights::{Allowed, Principal};
 use crate::will::Will;
@@ -38,6 +39,8 @@ pub(crate) struct Connection {
     pub(crate) last_packet_ms: u64,
     /// Acknowledged publishes of the client that we have not acknowledged yet.
     pub(crate) unacknowledged: u16,
+    /// Whether it wants to hear in words why something was refused.
+    pub(crate) wants_reasons: bool,
     /// Whether it lets us shorten topics.
     pub(crate) takes_aliases: bool,
     /// The largest packet the client takes.
@@ -70,6 +73,8 @@ pub(crate) struct Rare {
     pub(crate) guest: Option<Guest>,
     /// Retained messages that a new subscription still has to bring.
     pub(crate) replay: Option<Replay>,
+    /// What it replays from the log.
+    pub(crate) playbacks: Option<Box<Playbacks>>,
     /// Topic aliases the client has set, and the bytes of their topics.
     pub(crate) aliases: BTreeMap<u16, Box<str>>,
     pub(crate) alias_bytes: usize,

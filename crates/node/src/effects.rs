@@ -49,8 +49,17 @@ impl ShardService {
         effects: &mut Vec<Effect>,
     ) {
         for effect in effects.drain(..) {
+            let effect = match effect {
+                Effect::Append(record) => {
+                    self.on_append(turn, &record);
+                    if self.shared.message_log.is_some() {
+                        self.committed.push(record);
+                    }
+                    continue;
+                }
+                effect => effect,
+            };
             match &effect {
-                Effect::Append(record) => self.on_append(turn, record),
                 Effect::SessionOpened(opened) => {
                     // Epoch 0: opened only to discard what was stored.
                     let is_stored = opened.session_epoch != 0;

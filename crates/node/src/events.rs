@@ -5,11 +5,15 @@
 //! informs is merged into one `Overrun` that counts it; a question (`AdmissionWanted`) is refused
 //! instead, so that its asker can answer "busy" and nothing waits for ever.
 //!
+//! Who comes and goes is most of what there is to tell, and mostly nobody listens: then it is not
+//! told at all, and a connect does not wake Python.
+//!
 //! No wake-up is lost: the descriptor is cleared under the same lock, and only when the queue has
 //! been emptied.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use quantumqtt_reactor::Peer;
@@ -28,6 +32,8 @@ pub enum EventKind {
     AccessDenied,
     Overrun,
     ShardFailed,
+    LogDamaged,
+    DiskLevelChanged,
 }
 
 impl EventKind {
@@ -42,6 +48,8 @@ impl EventKind {
             Self::AccessDenied => "access_denied",
             Self::Overrun => "overrun",
             Self::ShardFailed => "shard_failed",
+            Self::LogDamaged => "log_damaged",
+            Self::DiskLevelChanged => "disk_level_changed",
         }
     }
 }
@@ -102,13 +110,23 @@ pub(crate) struct EventQueue {
     waiting: Mutex<Waiting>,
     bell: OwnedFd,
     count_max: usize,
+    /// Whether Python listens to who comes and goes, whatever clients subscribe to.
+    tells_sessions: AtomicBool,
 }
 
 impl EventQueue {
     pub(crate) fn new(count_max: usize) -> std::io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let waiting = Mutex::new(Waiting { events: VecDeque::new(), merged: 0 });
-        Ok(Self { waiting, bell, count_max })
+        Ok(Self { waiting, bell, count_max, tells_sessions: AtomicBool::new(true) })
+    }
+
+    pub(crate) fn tells_sessions(&self) -> bool {
+        self.tells_sessions.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_tells_sessions(&self, tells: bool) {
+        self.tells_sessions.store(tells, Ordering::Relaxed);
     }
 
     /// Tell Python something; merged into an `Overrun` when the queue is full.

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 use quantumqtt_machine::SubscriptionOptions;
@@ -25,6 +25,7 @@ use smallvec::SmallVec;
 use crate::connection::Connection;
 use crate::outbound::Outbound;
 use crate::rights::{Principal, subject};
+use crate::system::is_of_clients;
 
 /// One subscription of a connected session.
 #[derive(Debug, Clone)]
@@ -87,23 +88,33 @@ pub(crate) struct Index {
     trie: RwLock<Trie>,
     generation: AtomicU64,
     len: AtomicU64,
+    /// How many of them want to hear from the broker who comes and goes.
+    watchers: AtomicUsize,
 }
 
 impl Default for Index {
     fn default() -> Self {
         let trie = RwLock::new(Trie::with_seed(secret_seed()));
-        Self { trie, generation: AtomicU64::new(0), len: AtomicU64::new(0) }
+        let (generation, len) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { trie, generation, len, watchers: AtomicUsize::new(0) }
     }
 }
 
 impl Index {
     pub(crate) fn subscribe(&self, filter: &Filter<'_>, id: ConnectionId, who: Subscriber) {
-        self.change(|trie| drop(trie.insert(filter, id, who)));
+        let is_new = self.change(|trie| trie.insert(filter, id, who).is_none());
+        if is_new && is_of_clients(filter.pattern) {
+            self.watchers.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// True when there was such a subscription.
     pub(crate) fn unsubscribe(&self, filter: &Filter<'_>, id: ConnectionId) -> bool {
-        self.change(|trie| trie.remove(filter, id).is_some())
+        let was_there = self.change(|trie| trie.remove(filter, id).is_some());
+        if was_there && is_of_clients(filter.pattern) {
+            self.watchers.fetch_sub(1, Ordering::Relaxed);
+        }
+        was_there
     }
 
     /// Forget a connection that is gone.
@@ -111,13 +122,20 @@ impl Index {
         if filters.is_empty() {
             return;
         }
+        let mut gone = 0;
         self.change(|trie| {
             for text in filters {
-                if let Ok(filter) = Filter::parse(text) {
-                    trie.remove(&filter, id);
+                if let Ok(filter) = Filter::parse(text)
+                    && trie.remove(&filter, id).is_some()
+                    && is_of_clients(filter.pattern)
+                {
+                    gone += 1;
                 }
             }
         });
+        if gone > 0 {
+            self.watchers.fetch_sub(gone, Ordering::Relaxed);
+        }
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Trie) -> R) -> R {
@@ -132,6 +150,11 @@ impl Index {
     /// How many subscriptions connected sessions have.
     pub(crate) fn len(&self) -> u64 {
         self.len.load(Ordering::Relaxed)
+    }
+
+    /// Whether a connected session may want to hear who comes and goes.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watchers.load(Ordering::Relaxed) > 0
     }
 
     fn generation(&self) -> u64 {

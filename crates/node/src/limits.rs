@@ -1,5 +1,7 @@
 //! Bounds that are not the operator's to set, with the reason for each.
 
+use std::time::Duration;
+
 /// Delivered QoS 1 and 2 messages a transient session may have waiting behind its window, and
 /// their bytes. Such a session dies with its connection, so a long queue only delays the bad news.
 pub(crate) const WAITING_COUNT_MAX: usize = 100_000;
@@ -21,6 +23,18 @@ pub(crate) const SYSTEM_TOPICS_MAX: usize = 1_024;
 pub(crate) const RETAINED_PAGE_MESSAGES: usize = 256;
 pub(crate) const RETAINED_PAGE_BYTES: usize = 256 * 1024;
 pub(crate) const RETAINED_PAGE_VISITS: usize = 4_096;
+/// The user property under which a publisher names a message so that it counts once.
+pub(crate) const DEDUPE_KEY: &str = "qmq-dedupe-key";
+/// The user properties by which a replayed message says where it stands in the log.
+pub(crate) const REPLAY_OFFSET: &str = "qmq-offset";
+pub(crate) const REPLAY_TIMESTAMP: &str = "qmq-timestamp";
+/// Replays of one connection at a time; each may hold a block of the log for a moment.
+pub(crate) const PLAYBACKS_MAX: usize = 16;
+/// One step of a replay: so many messages, of about so many bytes of the log.
+pub(crate) const PLAYBACK_ROWS: usize = 1_024;
+pub(crate) const PLAYBACK_BYTES: usize = 128 * 1024;
+/// When all reader threads have more to do than they may queue.
+pub(crate) const PLAYBACK_RETRY_MS: u64 = 10;
 /// A subscriber whose socket has taken nothing for this long slows nobody down any more.
 pub(crate) const STALL_MS: u64 = 1_000;
 /// Bytes of a run of QoS 0 packets; the look at a slow reader's limits comes between runs.
@@ -35,6 +49,36 @@ pub(crate) const GROUP_SYNC_BYTES: u64 = 64 * 1024;
 pub(crate) const CHECKPOINT_CHUNK_BYTES: usize = 256 * 1024;
 /// Between two attempts at a checkpoint, whatever asks for the second.
 pub(crate) const CHECKPOINT_RETRY_MS: u64 = 1_000;
+/// Committed records are appended to the message log when so many bytes have gathered, or when
+/// somebody asks.
+pub(crate) const RECORDS_GATHERED_BYTES: u64 = 256 * 1024;
+/// What a record weighs beside topic, properties and payload.
+pub(crate) const RECORD_OVERHEAD_BYTES: u64 = 128;
+/// Appended at once, while readers of the message log wait.
+pub(crate) const RECORDS_PER_APPEND: usize = 1_024;
+/// How often the keeper looks whether what it waits for is synced; only under `group`, whose syncs
+/// follow within five milliseconds.
+pub(crate) const RECORDS_SYNC_LOOK: Duration = Duration::from_millis(1);
+/// Between two attempts to write a chunk on a full disk.
+pub(crate) const RECORDS_RETRY_MS: u64 = 1_000;
+/// Between two looks at the age of chunks when nothing else happens.
+pub(crate) const RECORDS_TEND_MS: u64 = 30_000;
+/// Threads that read the message log for shards.
+pub(crate) const RECORD_READERS: usize = 2;
+/// Where chunks of the message log lie, inside the data directory.
+pub(crate) const RECORDS_FOLDER: &str = "records";
+/// A look at how full the disk is.
+pub(crate) const DISK_LOOK_MS: u64 = 1_000;
+/// From so much of the disk on credits are halved and the log is cut (LOG-37) …
+pub(crate) const DISK_TIGHT_PERCENT: u64 = 80;
+/// … and from so much on nothing new is taken.
+pub(crate) const DISK_FULL_PERCENT: u64 = 90;
+/// Both end so much below, lest they come and go.
+pub(crate) const DISK_CLEARING_PERCENT: u64 = 2;
+/// The background scrub reads so much at once, and rests as long as its pace wants.
+pub(crate) const SCRUB_READ_BYTES: usize = 256 * 1024;
+/// Whoever asks for the digest or a session waits no longer: the node may be at its end.
+pub(crate) const ANSWER_WITHIN_MS: u64 = 10_000;
 /// Where the journal keeps its segments, inside the data directory.
 pub(crate) const WAL_FOLDER: &str = "wal";
 /// Partitions until forwarding between partitions exists.

@@ -122,6 +122,11 @@ impl DurableLog {
         self.handed_out
     }
 
+    /// What the state holds, entries of Raft's own included.
+    pub(crate) fn state_index(&self) -> u64 {
+        self.group.status().applied
+    }
+
     /// Bytes this journal wrote since it was opened.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.journal.statistics().bytes

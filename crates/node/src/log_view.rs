@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use quantumqtt_journal::{Journal, JournalError};
 
-use crate::statistics::LogStatistics;
+use crate::disk_use::DiskUse;
+use crate::statistics::{LogStatistics, ScrubStatistics};
 
 /// Written by the partition's owner, read by all.
 pub(crate) struct LogView {
@@ -17,6 +19,11 @@ pub(crate) struct LogView {
     checkpoints: AtomicU64,
     checkpoint_failures: AtomicU64,
     checkpoint_error: Mutex<Option<String>>,
+    disk: Mutex<DiskUse>,
+    scrub: Mutex<ScrubStatistics>,
+    scrub_began: Instant,
+    /// The end of the last pass over all that is at rest.
+    scrub_ended: Mutex<Option<Instant>>,
 }
 
 impl LogView {
@@ -29,7 +36,42 @@ impl LogView {
             checkpoints: AtomicU64::new(0),
             checkpoint_failures: AtomicU64::new(0),
             checkpoint_error: Mutex::new(None),
+            disk: Mutex::default(),
+            scrub: Mutex::default(),
+            scrub_began: Instant::now(),
+            scrub_ended: Mutex::new(None),
         }
+    }
+
+    pub(crate) fn set_disk(&self, found: DiskUse) {
+        *self.disk.lock() = found;
+    }
+
+    pub(crate) fn scrubbed(&self, bytes: u64) {
+        self.scrub.lock().bytes_total += bytes;
+    }
+
+    /// Something at rest does not check out.
+    pub(crate) fn scrub_found(&self, said: &str, is_news: bool) {
+        let mut scrub = self.scrub.lock();
+        scrub.findings_total += u64::from(is_news);
+        scrub.damage = Some(said.to_owned());
+    }
+
+    /// A pass is over; one that found nothing wrong takes back what an earlier one found.
+    pub(crate) fn scrub_pass_done(&self, is_clean: bool) {
+        let mut scrub = self.scrub.lock();
+        scrub.passes_total += 1;
+        if is_clean {
+            scrub.damage = None;
+        }
+        *self.scrub_ended.lock() = Some(Instant::now());
+    }
+
+    fn scrub_statistics(&self) -> ScrubStatistics {
+        let since = self.scrub_ended.lock().unwrap_or(self.scrub_began);
+        let coverage_age_ms = since.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
+        ScrubStatistics { coverage_age_ms, ..self.scrub.lock().clone() }
     }
 
     /// Whether the disk has no room: nothing new is taken until it has.
@@ -50,6 +92,7 @@ impl LogView {
 
     pub(crate) fn statistics(&self, pending_bytes: u64) -> LogStatistics {
         let counted = self.journal.statistics();
+        let disk = *self.disk.lock();
         let failure = self.journal.failure();
         let (state, reason) = match failure {
             Some(failure) => ("failed", Some(failure.to_string())),
@@ -71,6 +114,10 @@ impl LogView {
             checkpoints_total: self.checkpoints.load(Ordering::Relaxed),
             checkpoint_failures_total: self.checkpoint_failures.load(Ordering::Relaxed),
             checkpoint_error: self.checkpoint_error.lock().clone(),
+            disk_level: disk.level.label(),
+            disk_used_bytes: disk.used_bytes,
+            disk_capacity_bytes: disk.capacity_bytes,
+            scrub: self.scrub_statistics(),
         }
     }
 }

@@ -2,27 +2,34 @@
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use quantumqtt_machine::{EntryHeader, Limits as MachineLimits, Machine};
+use parking_lot::Mutex;
+use quantumqtt_machine::{EntryHeader, Limits as MachineLimits, Machine, SessionView};
 use quantumqtt_reactor::{
-    BoundListener, Clock, ConnectionId, Limits as ReactorLimits, ListenerSpec, OnFailure, Reactor,
-    ReactorSpec, TlsContext,
+    BoundListener, Clock, ConnectionId, Limits as ReactorLimits, ListenerSpec, OnFailure, Poster,
+    Reactor, ReactorSpec, TlsContext,
 };
 use quantumqtt_topics::RuleTable;
 use quantumqtt_wire::ReasonCode;
 
 use crate::admission::Doors;
 use crate::authentication::Answer;
+use crate::caretaker::{Caretaker, Finding, Tell};
 use crate::config::{ConfigError, NodeConfig};
+use crate::disk_use::DiskLevel;
 use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
+use crate::limits::ANSWER_WITHIN_MS;
 use crate::log::Log;
+use crate::message_log::MessageLog;
 use crate::open_log::{self, Beginning, LogError, Opened};
 use crate::partition::Partition;
 use crate::pressure::Pressure;
+use crate::questions::{Question, StateDigest};
 use crate::registry::Registry;
 use crate::rights::{Policy, Rights};
 use crate::shard::{Mail, ShardService, Shared};
@@ -48,6 +55,9 @@ pub enum StartError {
     /// The log cannot be opened.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// No thread to look after the log.
+    #[error("cannot start the threads that look after the log")]
+    Caretaker(#[source] std::io::Error),
     /// No descriptor for the event bell.
     #[error("cannot make an eventfd")]
     Bell(#[source] std::io::Error),
@@ -61,6 +71,7 @@ pub struct Node {
     clock: Clock,
     shards: u16,
     policies: AtomicU64,
+    caretaker: Mutex<Option<Caretaker>>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -75,13 +86,13 @@ impl Node {
         config.validate()?;
         let clock = Clock::start();
         let limits = config.limits;
-        let (partition, log, bell) = match &config.log {
-            None => (memory_partition(beginning(config, clock)), None, None),
+        let (partition, log, opened, message_log) = match &config.log {
+            None => (memory_partition(beginning(config, clock)), None, None, None),
             Some(log) => {
-                let Opened { mut partition, view, bell, checkpointer } =
+                let Opened { mut partition, view, bell, checkpointer, keys, message_log } =
                     open_log::open(log, &beginning(config, clock))?;
                 partition.keep_checkpoints(checkpointer);
-                (partition, Some(view), Some(bell))
+                (partition, Some(view), Some((bell, keys)), Some(Arc::new(message_log)))
             }
         };
         let shared = Arc::new(Shared {
@@ -100,8 +111,11 @@ impl Node {
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
             pressure: Pressure::new(limits.log_pending_bytes_max),
             log,
+            message_log,
             stored_subscriptions: AtomicU64::new(0),
             next_offset: AtomicU64::new(0),
+            playbacks: Arc::default(),
+            poster: OnceLock::new(),
         });
         let spec = ReactorSpec {
             shards: config.shards,
@@ -141,13 +155,22 @@ impl Node {
         };
         let on_failure = failure_event(&shared, clock);
         let reactor = Reactor::start(&spec, make, &on_failure)?;
-        if let Some(bell) = bell {
+        // Nobody else sets it; and nobody replays anything before there are connections.
+        let _ = shared.poster.set(Arc::new(reactor.poster()));
+        let mut caretaker = None;
+        if let Some((bell, keys)) = opened {
             bell.hand_to(reactor.poster());
             // Whatever the disk did between the last look and now.
             reactor.post(PARTITION_OWNER, Mail::LogMoved);
+            if let (Some(log), Some(view)) = (&config.log, &shared.log) {
+                let tell = tell_findings(&shared, reactor.poster(), clock);
+                let started = Caretaker::start(log, keys, view, &tell);
+                caretaker = Some(started.map_err(StartError::Caretaker)?);
+            }
         }
         let policies = AtomicU64::new(0);
-        Ok(Self { reactor, shared, clock, shards: config.shards, policies })
+        let caretaker = Mutex::new(caretaker);
+        Ok(Self { reactor, shared, clock, shards: config.shards, policies, caretaker })
     }
 
     /// Where it really listens, in the order of the configuration.
@@ -163,6 +186,12 @@ impl Node {
     /// What happened since the last call, oldest first, without waiting.
     pub fn poll_events(&self, count_max: usize) -> Vec<Event> {
         self.shared.events.take(count_max)
+    }
+
+    /// Whether who comes and goes is always told (as it is at first), or only while some client
+    /// subscribes to topics of the broker that are about clients.
+    pub fn set_tells_sessions(&self, always: bool) {
+        self.shared.events.set_tells_sessions(always);
     }
 
     /// Answers to `AdmissionWanted`, by ticket; good ones may be remembered, or not.
@@ -234,13 +263,35 @@ impl Node {
         statistics
     }
 
+    /// The message log of a partition; None where there is no such partition, or no log.
+    pub fn message_log(&self, partition: u32) -> Option<Arc<MessageLog>> {
+        self.shared.message_log.clone().filter(|_| partition == PARTITION)
+    }
+
     /// Stop accepting, say goodbye, wait for the connections to close; true when all did in time.
     pub fn drain(&self, within: Duration) -> bool {
         self.reactor.drain(within)
     }
 
+    /// The digest of the whole state. Walks all of it; None when the node ends meanwhile.
+    pub fn digest(&self) -> Option<StateDigest> {
+        self.ask(Question::Digest)
+    }
+
+    /// The stored session of a client. The outer None says that the node ends meanwhile.
+    pub fn session(&self, client_id: &str) -> Option<Option<SessionView>> {
+        self.ask(|answer| Question::Session { client_id: client_id.to_owned(), answer })
+    }
+
+    fn ask<T>(&self, question: impl FnOnce(SyncSender<T>) -> Question) -> Option<T> {
+        let (answer, answered) = sync_channel(1);
+        self.reactor.post(PARTITION_OWNER, Mail::Asked(question(answer)));
+        answered.recv_timeout(Duration::from_millis(ANSWER_WITHIN_MS)).ok()
+    }
+
     /// Cut what is left and end every thread.
     pub fn stop(&self) {
+        drop(self.caretaker.lock().take());
         self.reactor.stop();
     }
 }
@@ -270,12 +321,46 @@ fn beginning(config: &NodeConfig, clock: Clock) -> Beginning {
             ..EntryHeader::default()
         },
         owner: PARTITION_OWNER,
+        tenant: config.tenant.as_str().into(),
         now_ms: clock.now_ms(),
+        clock,
     }
 }
 
 fn memory_partition(Beginning { header, limits, .. }: Beginning) -> Partition {
     Partition::new(Machine::new(PARTITION, limits), header, Log::Memory(VecDeque::new()))
+}
+
+/// Damage and a disk that fills concern publishers, the partition's owner, and Python. A checkpoint
+/// helps against both: the state in memory is whole, and behind it old files are not needed.
+fn tell_findings(shared: &Arc<Shared>, poster: Poster<Mail>, clock: Clock) -> Tell {
+    let shared = Arc::clone(shared);
+    let told = Mutex::new(DiskLevel::Roomy);
+    Arc::new(move |finding| {
+        let (kind, reason) = match finding {
+            Finding::Damage(said) => {
+                poster.post(PARTITION_OWNER, Mail::CheckpointWanted);
+                (EventKind::LogDamaged, said)
+            }
+            Finding::Disk(found) => {
+                shared.pressure.set_level(found.level);
+                if found.level != DiskLevel::Roomy {
+                    poster.post(PARTITION_OWNER, Mail::CheckpointWanted);
+                }
+                // The owner releases publishers that were held, if there is room now.
+                poster.post(PARTITION_OWNER, Mail::LogMoved);
+                if std::mem::replace(&mut *told.lock(), found.level) == found.level {
+                    return;
+                }
+                let (used, capacity) = (found.used_bytes, found.capacity_bytes);
+                let said = format!("{}: {used} of {capacity} bytes", found.level.label());
+                (EventKind::DiskLevelChanged, said)
+            }
+        };
+        let mut event = Event::new(kind, clock.now_ms());
+        event.reason = Some(reason.into());
+        shared.events.tell(event);
+    })
 }
 
 /// A dead shard is told to Python, which decides whether the process goes on.

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use quantumqtt_journal::{
     Checkpoint, Damage, Durability, FileDisk, Group, GroupOptions, GroupSpec, Journal,
@@ -19,18 +20,23 @@ use quantumqtt_machine::{
     Command, ConnectionLost, Effect, EntryBuilder, EntryHeader, Limits, Machine, RestoreError,
     Restorer,
 };
-use quantumqtt_reactor::Poster;
+use quantumqtt_reactor::{Clock, Poster};
+use quantumqtt_records::limits::POOL_BYTES_DEFAULT;
+use quantumqtt_records::{Error as RecordsError, Manifest, ReaderPool, Retention};
 
-use crate::checkpointer::{Cadence, Checkpointer, Wanted};
+use crate::checkpointer::{Cadence, Checkpointer, RECORDS, Wanted};
 use crate::config::LogConfig;
-use crate::limits::{GROUP_SYNC_BYTES, WAL_FOLDER};
+use crate::keeper::{KeeperThread, Keeping};
+use crate::limits::{GROUP_SYNC_BYTES, RECORD_READERS, WAL_FOLDER};
 use crate::log::{DurableLog, Log};
 use crate::log_view::LogView;
-use crate::partition::{Partition, PartitionError};
+use crate::message_log::{Intake, MessageLog};
+use crate::open_records::Replayed;
+use crate::partition::{Partition, PartitionError, Recording};
 use crate::shard::Mail;
 
 /// The one partition's group. Ids are never used again, so that a stale message finds nobody.
-const GROUP: u64 = 1;
+pub(crate) const GROUP: u64 = 1;
 /// Which of the node's record keys protect it: the default tenant's.
 const KEY_DOMAIN: u32 = 0;
 
@@ -66,6 +72,12 @@ pub enum LogError {
     /// The checkpoint's bytes are whole, but they are no state.
     #[error(transparent)]
     Restore(#[from] RestoreError),
+    /// The message log says no.
+    #[error("the message log cannot be opened: {0}")]
+    Records(#[from] RecordsError),
+    /// The threads that keep and read the message log cannot be had.
+    #[error("no thread for the message log")]
+    Threads(#[source] std::io::Error),
     /// There is no room to begin another file of the log.
     #[error("the disk has no room for the log")]
     Full,
@@ -84,8 +96,12 @@ impl LogError {
             }
             Self::Key(_) => "the key file must be a plain file of this user with mode 0600",
             Self::Journal(error) => error.hint(),
+            Self::Records(RecordsError::Disk { .. }) => {
+                "look at the disk of the data directory, then start again"
+            }
+            Self::Threads(_) => "raise the limit of processes (ulimit -u)",
             Self::Full => "make room on the disk of the data directory, then start again",
-            Self::Quarantined(_) => {
+            Self::Records(_) | Self::Quarantined(_) => {
                 "nothing was overwritten: copy the directory away, then restore a backup"
             }
             Self::Restore(_) | Self::Replay(_) => {
@@ -147,6 +163,8 @@ pub(crate) struct Opened {
     pub(crate) view: Arc<LogView>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) checkpointer: Checkpointer,
+    pub(crate) message_log: MessageLog,
+    pub(crate) keys: Arc<LocalKeyFile>,
 }
 
 /// What opening needs to know of the partition.
@@ -154,14 +172,16 @@ pub(crate) struct Beginning {
     pub(crate) header: EntryHeader,
     pub(crate) limits: Limits,
     pub(crate) owner: u16,
+    pub(crate) tenant: Arc<str>,
     pub(crate) now_ms: u64,
+    pub(crate) clock: Clock,
 }
 
 /// See the head of this file.
 pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, LogError> {
     let unusable = |source| LogError::Directory { path: config.directory.clone(), source };
     let disk = FileDisk::new(&config.directory).map_err(unusable)?;
-    let keys = open_keys(config)?;
+    let keys = Arc::new(open_keys(config)?);
     let mut options = JournalOptions::new(u64::from(beginning.header.leader));
     options.segment_bytes = config.segment_bytes;
     if let Some(delay) = config.group_delay {
@@ -173,14 +193,16 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
         let bell = Arc::clone(&bell);
         Arc::new(move |token| bell.ring(token))
     };
-    let (journal, groups) = Journal::open(Arc::new(disk), options, &keys, wake)?;
+    let mut restored = None;
+    let accept = |groups: &[RecoveredGroup]| {
+        restored = restore_if_sound(groups)?;
+        Ok::<(), LogError>(())
+    };
+    let (journal, groups) = Journal::open_if(Arc::new(disk), options, &*keys, wake, accept)?;
     let recovered = match groups.into_iter().find(|group| group.id() == GROUP) {
         Some(recovered) => recovered,
         None => make_group(&journal, beginning)?,
     };
-    if let Some(damage) = recovered.quarantined() {
-        return Err(LogError::Quarantined(damage.clone()));
-    }
     let journal = Arc::new(journal);
     let view = Arc::new(LogView::new(Arc::clone(&journal)));
     let cadence = Cadence {
@@ -189,36 +211,96 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     };
     let mut checkpointer =
         Checkpointer::new(cadence, Arc::clone(&bell), beginning.owner, beginning.now_ms);
-    let machine = match recovered.checkpoint() {
-        None => Machine::new(beginning.header.partition, Limits::default()),
-        Some(checkpoint) => {
-            checkpointer.restored_from(checkpoint.index());
-            view.checkpoint_index.store(checkpoint.index(), Ordering::Relaxed);
-            restore(checkpoint)?
+    let (machine, listed) = match restored {
+        None => (Machine::new(beginning.header.partition, Limits::default()), None),
+        Some((index, machine, listed)) => {
+            checkpointer.restored_from(index);
+            view.checkpoint_index.store(index, Ordering::Relaxed);
+            (machine, listed)
         }
     };
+    let next_offset = machine.statistics().next_offset;
+    let mut records = Replayed::open(config, beginning, &*keys, listed, next_offset)?;
     let group = Group::start(recovered, GroupOptions::new(usize::from(beginning.owner)));
-    let log = DurableLog::new(journal, group, Arc::clone(&view));
+    let log = DurableLog::new(Arc::clone(&journal), group, Arc::clone(&view));
     let log = Log::Journal(Box::new(log));
     let mut partition = Partition::new(machine, beginning.header, log);
-    settle(&mut partition, &bell)?;
+    settle(&mut partition, &|| bell.wait(), &mut |_, _, effects| records.take(effects))?;
+    records.append()?;
     begin_life(&mut partition, beginning);
-    settle(&mut partition, &bell)?;
-    Ok(Opened { partition, view, bell, checkpointer })
+    settle(&mut partition, &|| bell.wait(), &mut |_, _, effects| records.take(effects))?;
+    let message_log = keep_records(config, beginning, &bell, &journal, records, &mut partition)?;
+    Ok(Opened { partition, view, bell, checkpointer, keys, message_log })
 }
 
-/// The state a checkpoint holds; its own digest was checked on the way.
-fn restore(checkpoint: &Checkpoint) -> Result<Machine, LogError> {
-    let mut restorer = Restorer::new();
-    for number in 0..checkpoint.chunks().len() {
-        restorer.push(&checkpoint.read(number)?)?;
+/// What a checkpoint holds: its place, the state, and the list of chunks.
+type Restored = (u64, Machine, Option<Manifest>);
+
+/// Judge what the journal found while nothing was written yet: damage to what was acknowledged
+/// refuses the start, and so does a checkpoint that holds no state.
+fn restore_if_sound(groups: &[RecoveredGroup]) -> Result<Option<Restored>, LogError> {
+    let Some(found) = groups.iter().find(|group| group.id() == GROUP) else { return Ok(None) };
+    if let Some(damage) = found.quarantined() {
+        return Err(LogError::Quarantined(damage.clone()));
     }
+    let Some(checkpoint) = found.checkpoint() else { return Ok(None) };
+    let (machine, listed) = restore(checkpoint)?;
+    Ok(Some((checkpoint.index(), machine, listed)))
+}
+
+/// From now on a thread keeps the message log.
+fn keep_records(
+    config: &LogConfig,
+    beginning: &Beginning,
+    bell: &Arc<Bell>,
+    journal: &Arc<Journal>,
+    records: Replayed,
+    partition: &mut Partition,
+) -> Result<MessageLog, LogError> {
+    let (log, mut first) = records.into_parts();
+    let intake = Arc::new(Intake::new());
+    let pool = ReaderPool::start(RECORD_READERS, POOL_BYTES_DEFAULT).map_err(LogError::Threads)?;
+    let message_log = MessageLog::new(log.reader(), pool, Arc::clone(&intake));
+    let (bell, owner) = (Arc::clone(bell), beginning.owner);
+    let journal = Arc::clone(journal);
+    let keeping = Keeping {
+        log,
+        intake: Arc::clone(&intake),
+        is_synced: Box::new(move |lsn| journal.synced_lsn() >= lsn),
+        routing_epoch: beginning.header.routing_epoch,
+        retention: Retention {
+            age_ms: config.retention_age.map(|age| age.as_millis() as u64),
+            bytes: config.retention_bytes,
+        },
+        clock: beginning.clock,
+        ring: Box::new(move || bell.ring(usize::from(owner))),
+    };
+    let keeper = KeeperThread::start(keeping).map_err(LogError::Threads)?;
+    partition.keep_records(Recording { intake, _keeper: keeper });
+    partition.record(&mut first);
+    Ok(message_log)
+}
+
+/// The state a checkpoint holds, whose own digest was checked on the way, and the list of the
+/// message log's chunks; none if a build wrote it that kept no message log.
+pub(crate) fn restore(checkpoint: &Checkpoint) -> Result<(Machine, Option<Manifest>), LogError> {
+    let mut restorer = Restorer::new();
+    let mut list = Vec::new();
+    for (number, chunk) in checkpoint.chunks().iter().enumerate() {
+        let bytes = checkpoint.read(number)?;
+        if chunk.name.starts_with(RECORDS) {
+            list.extend_from_slice(&bytes);
+        } else {
+            restorer.push(&bytes)?;
+        }
+    }
+    let list = if list.is_empty() { None } else { Some(Manifest::decode(&list)?) };
     let restored = restorer.finish()?;
     if restored.index != checkpoint.index() {
         let (said, found) = (checkpoint.index(), restored.index);
         return Err(LogError::Replay(format!("checkpoint of {said} holds the state of {found}")));
     }
-    Ok(restored.machine)
+    Ok((restored.machine, list))
 }
 
 /// The node's keys. A log without its key must not be given a new one: nothing could read it.
@@ -233,18 +315,29 @@ fn open_keys(config: &LogConfig) -> Result<LocalKeyFile, LogError> {
     Ok(LocalKeyFile::open_or_create(&config.key_file)?)
 }
 
-fn make_group(journal: &Journal, beginning: &Beginning) -> Result<RecoveredGroup, LogError> {
+pub(crate) fn make_group(
+    journal: &Journal,
+    beginning: &Beginning,
+) -> Result<RecoveredGroup, LogError> {
     let members = Members::voters(&[u64::from(beginning.header.leader)]);
     let spec = GroupSpec { id: GROUP, members, key_domain: KEY_DOMAIN };
     Ok(journal.create_group(&spec)?)
 }
 
+/// Told of every entry that was found: its index, itself and what it came to.
+pub(crate) type Witness<'a> = dyn FnMut(u64, Bytes, &mut Vec<Effect>) -> Result<(), LogError> + 'a;
+
 /// Apply all there is, waiting for the disk; what it comes to concerns nobody any more.
-fn settle(partition: &mut Partition, bell: &Bell) -> Result<(), LogError> {
+pub(crate) fn settle(
+    partition: &mut Partition,
+    wait: &dyn Fn(),
+    witness: &mut Witness<'_>,
+) -> Result<(), LogError> {
     let mut effects: Vec<Effect> = Vec::new();
     loop {
         partition.advance()?;
-        while partition.apply_next(&mut effects)?.is_some() {
+        while let Some(applied) = partition.apply_next(&mut effects)? {
+            witness(partition.applied_index(), applied.entry, &mut effects)?;
             effects.clear();
         }
         if partition.is_settled() {
@@ -253,12 +346,12 @@ fn settle(partition: &mut Partition, bell: &Bell) -> Result<(), LogError> {
         if partition.log_is_full() {
             return Err(LogError::Full);
         }
-        bell.wait();
+        wait();
     }
 }
 
 /// Propose what the end of the last life and the configuration of this one make true.
-fn begin_life(partition: &mut Partition, beginning: &Beginning) {
+pub(crate) fn begin_life(partition: &mut Partition, beginning: &Beginning) {
     let machine = partition.machine();
     let mut entries = vec![EntryBuilder::new()];
     let mut push = |command: &Command<'_>| {

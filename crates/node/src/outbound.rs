@@ -253,6 +253,32 @@ pub(crate) fn push_publish(out: &mut Guard<'_>, bytes: &[u8]) -> Result<(), Over
     }
 }
 
+/// Whether more may be sent to a client that is to lose nothing and be sent no more than it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// It may.
+    There,
+    /// The window is full, or others wait for it: an acknowledgement makes room.
+    NoId,
+    /// The socket takes no more: the service hears when it does.
+    Blocked,
+    /// The buffer is full and nobody has tried to send it: the end of the turn does.
+    Unflushed,
+}
+
+/// Whether there is room for another `bytes`, with a packet id if it `needs_id`.
+pub(crate) fn room(out: &Guard<'_>, needs_id: bool, bytes: usize) -> Room {
+    let free = out.limits().out_bytes_max.saturating_sub(out.waiting_bytes());
+    let waits = out.outbound.loose.is_some() || out.is_over_soft_limit();
+    if waits || bytes > free && out.waiting_bytes() > 0 {
+        if out.is_blocked() { Room::Blocked } else { Room::Unflushed }
+    } else if needs_id && !(out.outbound.has_room() && out.outbound.nothing_waits()) {
+        Room::NoId
+    } else {
+        Room::There
+    }
+}
+
 /// Send QoS 0 messages that stand side by side in `bytes`.
 ///
 /// A client that is behind but drains slows its publishers down, so that nothing is lost while it

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use quantumqtt_reactor::{CloseCause, Outlet, Turn};
 use quantumqtt_wire::{
-    ConnAck, Disconnect, Packet, PacketId, PacketType, Properties, ReasonCode, SubAck, UnsubAck,
-    Version,
+    Ack, AckKind, ConnAck, Disconnect, Packet, PacketId, PacketType, Properties, Property,
+    PropertyBlock, ReasonCode, SubAck, UnsubAck, Version,
 };
 
 use crate::connection::Connection;
@@ -58,6 +58,36 @@ pub(crate) fn write_ack(
     }
 }
 
+/// An acknowledgement that refuses, with the reason in words for a client that wants any.
+pub(crate) fn write_ack_why(
+    turn: &mut Turn<ShardService>,
+    connection: &Connection,
+    kind: AckKind,
+    packet_id: PacketId,
+    reason: ReasonCode,
+    why: &str,
+) {
+    let mut block = PropertyBlock::new();
+    put_reason(&mut block, connection, why);
+    let ack = Ack { packet_id, reason, properties: block.as_properties() };
+    let packet = match kind {
+        AckKind::PubAck => Packet::PubAck(ack),
+        AckKind::PubRec => Packet::PubRec(ack),
+        AckKind::PubRel => Packet::PubRel(ack),
+        AckKind::PubComp => Packet::PubComp(ack),
+    };
+    write_packet(turn, &connection.outlet, connection.version, &packet);
+}
+
+/// A reason string, unless the client asked for none [MQTT-3.1.2-29] or it would be too much for
+/// its packets [MQTT-3.4.2-2]: nothing else in such a packet comes near half a kilobyte.
+fn put_reason(block: &mut PropertyBlock, connection: &Connection, why: &str) {
+    let fits = connection.packet_bytes_max as usize > why.len() + 512;
+    if connection.wants_reasons && fits && block.push(Property::ReasonString(why)).is_err() {
+        debug_assert!(false, "our own words are text");
+    }
+}
+
 /// The last word to a client, in the form its version knows.
 pub(crate) fn write_disconnect(
     turn: &mut Turn<ShardService>,
@@ -71,6 +101,21 @@ pub(crate) fn write_disconnect(
     if let Some(reason) = reason.disconnect_code() {
         let packet = Disconnect { reason, properties: Properties::EMPTY };
         write_packet(turn, outlet, version, &Packet::Disconnect(packet));
+    }
+}
+
+/// The last word to a client, with the reason in words if it wants any.
+pub(crate) fn write_disconnect_why(
+    turn: &mut Turn<ShardService>,
+    connection: &Connection,
+    reason: CloseReason,
+    why: &str,
+) {
+    if let Some(reason) = reason.disconnect_code().filter(|_| connection.version == Version::V5) {
+        let mut block = PropertyBlock::new();
+        put_reason(&mut block, connection, why);
+        let packet = Disconnect { reason, properties: block.as_properties() };
+        write_packet(turn, &connection.outlet, connection.version, &Packet::Disconnect(packet));
     }
 }
 
@@ -98,6 +143,23 @@ pub(crate) fn write_suback(
     }
     let packet = SubAck { packet_id, properties: Properties::EMPTY, codes };
     write_packet(turn, outlet, version, &Packet::SubAck(packet));
+}
+
+/// SUBACK with a reason in words, for a client that wants any.
+pub(crate) fn write_suback_why(
+    turn: &mut Turn<ShardService>,
+    connection: &Connection,
+    packet_id: PacketId,
+    codes: &[u8],
+    why: &str,
+) {
+    if connection.version != Version::V5 {
+        return write_suback(turn, &connection.outlet, connection.version, packet_id, codes);
+    }
+    let mut block = PropertyBlock::new();
+    put_reason(&mut block, connection, why);
+    let packet = SubAck { packet_id, properties: block.as_properties(), codes };
+    write_packet(turn, &connection.outlet, connection.version, &Packet::SubAck(packet));
 }
 
 /// UNSUBACK; its codes exist in MQTT 5 only.

@@ -6,13 +6,17 @@
 //! `memory` there is nothing in between. With a log the way is propose → stage → sync → commit
 //! (`log.rs`), and between a proposal and its effects lie as many turns as the disk takes.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use quantumqtt_machine::{
-    ApplyError, Command, Effect, Entry, EntryBuilder, EntryError, EntryHeader, Machine,
+    ApplyError, Command, Effect, Entry, EntryBuilder, EntryError, EntryHeader, Machine, Record,
 };
 
 use crate::checkpointer::{Checkpointer, Wanted};
-use crate::log::{Log, LogFailure};
+use crate::keeper::KeeperThread;
+use crate::log::{DurableLog, Log, LogFailure};
+use crate::message_log::Intake;
 
 pub(crate) struct Partition {
     machine: Machine,
@@ -23,6 +27,14 @@ pub(crate) struct Partition {
     /// A tick is on its way; until it is applied its deadline is not due again.
     tick_is_proposed: bool,
     checkpointer: Option<Checkpointer>,
+    records: Option<Recording>,
+}
+
+/// Where committed records go, and the thread that keeps them.
+pub(crate) struct Recording {
+    pub(crate) intake: Arc<Intake>,
+    /// Ends with the partition.
+    pub(crate) _keeper: KeeperThread,
 }
 
 /// The log holds something this build cannot apply, or holds nothing more: the node stops, it
@@ -35,11 +47,14 @@ pub(crate) enum PartitionError {
     Apply(#[from] ApplyError),
     #[error(transparent)]
     Log(#[from] LogFailure),
+    #[error("the message log has failed: {0}")]
+    Records(String),
 }
 
 /// What one committed entry came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
+    pub(crate) entry: Bytes,
     pub(crate) commands: u64,
     /// Bytes that wait for the log no longer.
     pub(crate) bytes: usize,
@@ -48,11 +63,48 @@ pub(crate) struct Applied {
 impl Partition {
     pub(crate) fn new(machine: Machine, header: EntryHeader, log: Log) -> Self {
         let own = EntryBuilder::new();
-        Self { machine, header, log, own, tick_is_proposed: false, checkpointer: None }
+        Self {
+            machine,
+            header,
+            log,
+            own,
+            tick_is_proposed: false,
+            checkpointer: None,
+            records: None,
+        }
     }
 
     pub(crate) fn machine(&self) -> &Machine {
         &self.machine
+    }
+
+    /// Both halves, for the hand crank: it makes checkpoints in steps of its own.
+    pub(crate) fn parts(&mut self) -> (&mut Machine, &mut Log) {
+        (&mut self.machine, &mut self.log)
+    }
+
+    /// From now on committed records are kept.
+    pub(crate) fn keep_records(&mut self, records: Recording) {
+        self.records = Some(records);
+    }
+
+    /// What entries came to since the last time; it has left `records` when this returns.
+    pub(crate) fn record(&self, records: &mut Vec<Record>) {
+        if let (Some(recording), Some(log)) = (&self.records, self.log.as_durable()) {
+            recording.intake.hand_over(records, log.journal().durable_lsn());
+        }
+    }
+
+    /// Whether the message log is not written as fast as it grows.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.records.as_ref().is_some_and(|records| records.intake.is_behind())
+    }
+
+    /// A checkpoint is wanted as soon as there is something to put into it.
+    pub(crate) fn want_checkpoint(&mut self) {
+        if let Some(checkpointer) = &mut self.checkpointer {
+            checkpointer.want();
+        }
     }
 
     /// From now on checkpoints are made.
@@ -62,15 +114,19 @@ impl Partition {
 
     /// What the thread that writes a checkpoint asks for.
     pub(crate) fn on_checkpoint_wanted(&mut self, wanted: Wanted) {
-        if let (Some(checkpointer), Some(log)) = (&mut self.checkpointer, self.log.durable()) {
-            checkpointer.on_wanted(wanted, &mut self.machine, log);
+        if let (Some(checkpointer), Some(log), Some(records)) =
+            (&mut self.checkpointer, self.log.durable(), &self.records)
+        {
+            checkpointer.on_wanted(wanted, &mut self.machine, log, &records.intake);
         }
     }
 
     /// Everything committed is applied: begin a checkpoint if one is due.
     pub(crate) fn on_turn_end(&mut self, now_ms: u64) {
-        if let (Some(checkpointer), Some(log)) = (&mut self.checkpointer, self.log.durable()) {
-            checkpointer.on_turn_end(now_ms, &mut self.machine, log);
+        if let (Some(checkpointer), Some(log), Some(records)) =
+            (&mut self.checkpointer, self.log.durable(), &self.records)
+        {
+            checkpointer.on_turn_end(now_ms, &mut self.machine, log, &records.intake);
         }
     }
 
@@ -103,6 +159,16 @@ impl Partition {
         self.log.durable().is_none_or(|log| log.is_settled())
     }
 
+    /// The index of the entry that was applied last; 0 without a log.
+    pub(crate) fn applied_index(&self) -> u64 {
+        self.log.as_durable().map_or(0, DurableLog::applied_index)
+    }
+
+    /// The last entry in the state, Raft's own included; under `memory` entries are not numbered.
+    pub(crate) fn state_index(&self) -> u64 {
+        self.log.as_durable().map_or(0, DurableLog::state_index)
+    }
+
     /// Whether the disk has no room for what waits.
     pub(crate) fn log_is_full(&self) -> bool {
         self.log.as_durable().is_some_and(|log| log.view().is_full())
@@ -123,6 +189,9 @@ impl Partition {
 
     /// Give the log what was proposed, and learn what has become durable.
     pub(crate) fn advance(&mut self) -> Result<(), PartitionError> {
+        if let Some(why) = self.records.as_ref().and_then(|records| records.intake.failure()) {
+            return Err(PartitionError::Records(why));
+        }
         Ok(self.log.advance()?)
     }
 
@@ -141,9 +210,9 @@ impl Partition {
             return Ok(None);
         };
         let bytes = entry.len();
-        let commands = self.apply(entry, effects)?;
+        let commands = self.apply(entry.clone(), effects)?;
         self.log.applied();
-        Ok(Some(Applied { commands, bytes }))
+        Ok(Some(Applied { entry, commands, bytes }))
     }
 
     fn apply(&mut self, entry: Bytes, effects: &mut Vec<Effect>) -> Result<u64, PartitionError> {

@@ -6,9 +6,12 @@
 //! may look, and says so before it holds somebody.
 //!
 //! A full disk is the same thing without an end in sight: whoever can be told is refused, the
-//! others are held, and nobody else is slowed.
+//! others are held, and nobody else is slowed. A disk that is nearly full (`disk_use.rs`) is the
+//! same as a full one before it is too late; one that is getting full halves the bound.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use crate::disk_use::DiskLevel;
 
 #[derive(Debug)]
 pub(crate) struct Pressure {
@@ -18,6 +21,10 @@ pub(crate) struct Pressure {
     are_held: AtomicBool,
     /// The disk of the log has no room.
     is_full: AtomicBool,
+    /// The message log is not written as fast as it grows.
+    is_behind: AtomicBool,
+    /// How full the disk is.
+    level: AtomicU8,
 }
 
 impl Pressure {
@@ -27,6 +34,8 @@ impl Pressure {
             bytes_max,
             are_held: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            is_behind: AtomicBool::new(false),
+            level: AtomicU8::new(DiskLevel::Roomy as u8),
         }
     }
 
@@ -48,14 +57,38 @@ impl Pressure {
         }
     }
 
+    pub(crate) fn set_behind(&self, is_behind: bool) {
+        if self.is_behind.load(Ordering::Relaxed) != is_behind {
+            self.is_behind.store(is_behind, Ordering::SeqCst);
+        }
+    }
+
+    pub(crate) fn set_level(&self, level: DiskLevel) {
+        self.level.store(level as u8, Ordering::SeqCst);
+    }
+
+    fn level(&self) -> DiskLevel {
+        DiskLevel::from_byte(self.level.load(Ordering::SeqCst))
+    }
+
     /// Whether the disk has no room: whoever can be told is refused.
     pub(crate) fn is_full(&self) -> bool {
-        self.is_full.load(Ordering::Acquire)
+        self.is_full.load(Ordering::Acquire) || self.level() == DiskLevel::Full
+    }
+
+    /// What a credit comes to: half of it while the disk is getting full.
+    pub(crate) fn credit(&self, whole: u16) -> u16 {
+        if self.level() == DiskLevel::Roomy { whole } else { (whole / 2).max(1) }
+    }
+
+    fn bytes_max(&self) -> u64 {
+        if self.level() == DiskLevel::Roomy { self.bytes_max } else { self.bytes_max / 2 }
     }
 
     /// Whether a publisher must be held now; if so, `take_release` will be true later.
     pub(crate) fn must_hold(&self) -> bool {
-        if self.bytes() <= self.bytes_max && !self.is_full() {
+        let is_behind = self.is_behind.load(Ordering::Acquire);
+        if self.bytes() <= self.bytes_max() && !self.is_full() && !is_behind {
             return false;
         }
         self.are_held.store(true, Ordering::SeqCst);
@@ -64,8 +97,10 @@ impl Pressure {
     }
 
     fn has_room(&self) -> bool {
-        self.bytes.load(Ordering::SeqCst) <= self.bytes_max / 2
+        self.bytes.load(Ordering::SeqCst) <= self.bytes_max() / 2
             && !self.is_full.load(Ordering::SeqCst)
+            && !self.is_behind.load(Ordering::SeqCst)
+            && self.level() != DiskLevel::Full
     }
 
     /// Whether whoever is held may go on; true once per round of holding.
@@ -95,12 +130,39 @@ mod tests {
         assert_eq!(pressure.bytes(), 50);
     }
 
+    // req: LOG-37
+    #[test]
+    fn a_disk_that_fills_halves_credits_and_then_takes_nothing() {
+        let pressure = Pressure::new(100);
+        pressure.add(60);
+        assert_eq!((pressure.credit(100), pressure.credit(1)), (100, 1));
+        pressure.set_level(DiskLevel::Tight);
+        assert_eq!((pressure.credit(100), pressure.credit(1)), (50, 1));
+        assert!(pressure.must_hold() && !pressure.is_full(), "60 is above half of 100");
+        pressure.settle(60);
+        assert!(pressure.take_release() && !pressure.must_hold());
+        pressure.set_level(DiskLevel::Full);
+        assert!(pressure.is_full() && pressure.must_hold() && !pressure.take_release());
+        pressure.set_level(DiskLevel::Roomy);
+        assert!(pressure.take_release() && !pressure.is_full());
+        assert_eq!(pressure.credit(100), 100);
+    }
+
     #[test]
     fn a_full_disk_holds_whoever_cannot_be_told_until_there_is_room() {
         let pressure = Pressure::new(100);
         pressure.set_full(true);
         assert!(pressure.is_full() && pressure.must_hold() && !pressure.take_release());
         pressure.set_full(false);
+        assert!(pressure.take_release() && !pressure.must_hold());
+    }
+
+    #[test]
+    fn a_message_log_that_is_behind_holds_publishers_and_refuses_nobody() {
+        let pressure = Pressure::new(100);
+        pressure.set_behind(true);
+        assert!(pressure.must_hold() && !pressure.is_full() && !pressure.take_release());
+        pressure.set_behind(false);
         assert!(pressure.take_release() && !pressure.must_hold());
     }
 }

@@ -8,7 +8,9 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
-use quantumqtt_machine::{AckKind as MachineAck, ClientAck, Command, PubRel, Source};
+use quantumqtt_machine::{
+    AckKind as MachineAck, ClientAck, Command, DEDUPE_KEY_BYTES_MAX, DedupeKey, PubRel, Source,
+};
 use quantumqtt_reactor::{Then, Turn};
 use quantumqtt_topics::Action;
 use quantumqtt_wire::{
@@ -17,9 +19,9 @@ use quantumqtt_wire::{
 
 use crate::connection::Connection;
 use crate::deliver::{Audience, Delivered, Outgoing, deliver};
-use crate::limits::{ALIAS_BYTES_MAX, RECEIVED_IDS_MAX, STALL_MS};
+use crate::limits::{ALIAS_BYTES_MAX, DEDUPE_KEY, RECEIVED_IDS_MAX, STALL_MS};
 use crate::outbound::{Sent, on_puback, on_pubcomp, on_pubrec, send_waiting};
-use crate::packets::write_ack;
+use crate::packets::{write_ack, write_ack_why};
 use crate::reasons::{CloseReason, DropReason};
 use crate::shard::{ShardService, close};
 use crate::will::Will;
@@ -47,6 +49,15 @@ impl ShardService {
             return self.on_unacknowledged_publish(turn, connection, publish, &topic);
         };
         let is_exactly_once = publish.qos == QoS::ExactlyOnce;
+        let dedupe_key = dedupe_key(publish);
+        if dedupe_key.is_some_and(|key| !(1..=DEDUPE_KEY_BYTES_MAX).contains(&key.len())) {
+            // As below: nothing of it is kept.
+            let kind = if is_exactly_once { AckKind::PubRec } else { AckKind::PubAck };
+            let reason = ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR;
+            let why = "a qmq-dedupe-key has 1 to 256 bytes";
+            write_ack_why(turn, connection, kind, packet_id, reason, why);
+            return Then::Continue;
+        }
         if self.shared.pressure.is_full() && connection.version == Version::V5 {
             // Nothing of it is kept, so the id is free again [MQTT-4.3.3-9].
             let kind = if is_exactly_once { PacketType::PubRec } else { PacketType::PubAck };
@@ -70,12 +81,12 @@ impl ShardService {
         if is_bound && connection.unacknowledged >= may_send {
             return close(turn, connection, CloseReason::ReceiveMaximumExceeded);
         }
-        if self.may_skip_the_log(connection, publish) {
+        if dedupe_key.is_none() && self.may_skip_the_log(connection, publish) {
             return self.deliver_and_acknowledge(turn, connection, publish, &topic, packet_id);
         }
         connection.unacknowledged = connection.unacknowledged.saturating_add(1);
         connection.proposed = connection.proposed.saturating_add(1);
-        self.propose_publish(turn, connection, publish, &topic);
+        self.propose_publish(turn, connection, publish, &topic, dedupe_key);
         self.hold_if_too_much_waits(connection)
     }
 
@@ -132,7 +143,7 @@ impl ShardService {
         topic: &str,
     ) -> Then {
         if publish.retain {
-            self.propose_publish(turn, connection, publish, topic);
+            self.propose_publish(turn, connection, publish, topic, None);
             return Then::Pause; // until it is committed
         }
         let message = Outgoing {
@@ -174,6 +185,7 @@ impl ShardService {
         connection: &Connection,
         publish: &Publish<'_>,
         topic: &str,
+        dedupe_key: Option<&str>,
     ) {
         self.block.clear();
         publish.properties.forwardable(&mut self.block);
@@ -188,6 +200,7 @@ impl ShardService {
             retain: publish.retain,
             dup: publish.dup,
             captured: false,
+            dedupe: dedupe_key.map(|key| DedupeKey { identity: &connection.who.user, key }),
             source: Source::Mqtt,
             expiry_s: publish.properties.message_expiry_s(),
             topic,
@@ -253,6 +266,7 @@ impl ShardService {
             retain: will.retain,
             dup: false,
             captured: false,
+            dedupe: None,
             source: Source::Will,
             expiry_s: will.expiry_s,
             topic: &will.topic,
@@ -341,6 +355,7 @@ impl ShardService {
             self.propose_guest_ack(turn, connection, kind, shared_id, ack.reason);
         }
         self.go_on_with_replay(turn, connection);
+        self.play_on(turn, connection);
         match sent {
             Sent::Taken => Then::Continue,
             Sent::TooSlow => close(turn, connection, CloseReason::SlowSubscriber),
@@ -365,6 +380,18 @@ impl ShardService {
         });
         self.proposals.push(turn, &command);
     }
+}
+
+/// The key under which an acknowledged publish counts once, if it has one; the first of several.
+///
+/// Whether there is any user property is known without a look at the block, so a publish without
+/// one pays a comparison of bits.
+fn dedupe_key<'a>(publish: &Publish<'a>) -> Option<&'a str> {
+    if !publish.properties.contains(PropertyId::UserProperty) {
+        return None;
+    }
+    let mut named = publish.properties.user_properties().filter(|(name, _)| *name == DEDUPE_KEY);
+    named.next().map(|(_, key)| key)
 }
 
 pub(crate) fn machine_kind(kind: AckKind) -> MachineAck {

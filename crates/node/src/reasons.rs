@@ -75,6 +75,10 @@ labelled! {
         ReauthenticationFailed = "reauthentication_failed",
         /// The machine ended its session, for example over its limits.
         SessionEnded = "session_ended",
+        /// Retention was faster than its replay.
+        ReplayExpired = "replay_expired",
+        /// The log it replays cannot be read.
+        ReplayFailed = "replay_failed",
         /// The node drains.
         Draining = "draining",
         /// The node stopped without draining.
@@ -102,6 +106,7 @@ impl CloseReason {
             Self::NotAuthorized | Self::CredentialsRevoked | Self::ReauthenticationFailed => {
                 ReasonCode::NOT_AUTHORIZED
             }
+            Self::ReplayExpired | Self::ReplayFailed => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
             Self::Draining => ReasonCode::SERVER_SHUTTING_DOWN,
             _ => return None,
         })

@@ -6,15 +6,15 @@
 //! connection stays here; what another shard must know travels as [`Mail`].
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use quantumqtt_machine::{
-    Command, ConnectionLost, Effect, EntryBuilder, Statistics as MachineStatistics,
+    Command, ConnectionLost, Effect, EntryBuilder, Record, Statistics as MachineStatistics,
 };
 use quantumqtt_reactor::{
-    Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Service, Then, Turn,
-    TurnedAway,
+    Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Poster, Service, Then,
+    Turn, TurnedAway,
 };
 use quantumqtt_wire::{
     AckKind, DecodeError, Packet, PacketType, PropertyBlock, Publish, QoS, ReasonCode, Version,
@@ -30,11 +30,15 @@ use crate::connection::{Connection, Session, State};
 use crate::deliver::Encoder;
 use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
+use crate::limits::RECORDS_PER_APPEND;
 use crate::log_view::LogView;
+use crate::message_log::MessageLog;
 use crate::outbound::{self, Outbound, Sent};
 use crate::packets::{write_disconnect, write_packet};
 use crate::partition::{Partition, PartitionError};
+use crate::playback::{PlaybackDesk, Played};
 use crate::pressure::Pressure;
+use crate::questions::Question;
 use crate::reasons::{CloseReason, DropReason, RefusalReason};
 use crate::registry::Registry;
 use crate::retained::{PageWanted, PageWritten};
@@ -63,10 +67,16 @@ pub(crate) struct Shared {
     pub(crate) pressure: Pressure,
     /// The log that acknowledgements wait for; None under durability `memory`.
     pub(crate) log: Option<Arc<LogView>>,
+    /// What was committed, for readers; None under durability `memory`.
+    pub(crate) message_log: Option<Arc<MessageLog>>,
     /// Subscriptions the machine routes to; with none, a committed publish reaches nobody there.
     pub(crate) stored_subscriptions: AtomicU64,
     /// The offset of the next record, as of the last commit.
     pub(crate) next_offset: AtomicU64,
+    /// How many replays of the log there are.
+    pub(crate) playbacks: Arc<AtomicU64>,
+    /// By which threads of others reach the shards; there once they run.
+    pub(crate) poster: OnceLock<Arc<Poster<Mail>>>,
 }
 
 /// What shards tell each other.
@@ -93,6 +103,10 @@ pub(crate) enum Mail {
     LogMoved,
     /// The thread that writes a checkpoint asks the partition's owner for something.
     CheckpointWants(Wanted),
+    /// To a partition's owner: somebody outside wants to know something of the state.
+    Asked(Question),
+    /// To a partition's owner: cut the log as soon as that is possible.
+    CheckpointWanted,
     /// The log has caught up: publishers that were held may go on.
     LogHasRoom,
     /// A retained QoS 0 publish is committed.
@@ -101,6 +115,14 @@ pub(crate) enum Mail {
     RetainedWanted { connection: ConnectionId, wanted: Box<PageWanted> },
     /// And the answer.
     RetainedWritten { connection: ConnectionId, written: PageWritten },
+    /// The buffer of somebody who replays the log was flushed.
+    PlayOn { connection: ConnectionId },
+    /// Readers of the log see what a playback waits for.
+    CaughtUp { connection: ConnectionId, number: u64 },
+    /// A reader thread answers a playback.
+    Played { connection: ConnectionId, played: Box<Played> },
+    /// Something was committed, and somebody replays the log.
+    LogHasGrown,
 }
 
 /// The commands of this turn, on their way to the partition.
@@ -174,6 +196,8 @@ pub(crate) struct ShardService {
     /// Effects for connections of other shards, by shard.
     pub(crate) effects_out: Vec<Vec<Effect>>,
     effects: Vec<Effect>,
+    /// Records of entries that were applied, on their way to the message log.
+    pub(crate) committed: Vec<Record>,
     /// Claimers whose predecessor was closed in this turn, and those where that was a turn ago.
     fences_new: Vec<ConnectionId>,
     fences_owed: Vec<ConnectionId>,
@@ -181,6 +205,7 @@ pub(crate) struct ShardService {
     unfenced: HashMap<ConnectionId, Unfenced>,
     /// Publishers that are not read until the log has caught up.
     held: Vec<ConnectionId>,
+    pub(crate) playbacks: PlaybackDesk,
     /// Scratch: properties and bytes of the packet at hand.
     pub(crate) block: PropertyBlock,
     pub(crate) bytes: Vec<u8>,
@@ -213,10 +238,12 @@ impl ShardService {
             partition,
             effects_out: (0..shards).map(|_| Vec::new()).collect(),
             effects: Vec::new(),
+            committed: Vec::new(),
             fences_new: Vec::new(),
             fences_owed: Vec::new(),
             unfenced: HashMap::new(),
             held: Vec::new(),
+            playbacks: PlaybackDesk::default(),
             block: PropertyBlock::new(),
             bytes: Vec::new(),
         }
@@ -224,6 +251,23 @@ impl ShardService {
 
     pub(crate) fn cells(&self) -> &ShardCells {
         &self.shared.cells[usize::from(self.shard)]
+    }
+
+    /// Tell Python who came or went, if anybody listens.
+    pub(crate) fn tell_session(
+        &self,
+        turn: &Turn<Self>,
+        kind: EventKind,
+        connection: &Connection,
+        reason: Option<CloseReason>,
+    ) {
+        let (events, index) = (&self.shared.events, &self.shared.index);
+        if events.tells_sessions() || index.is_watched() {
+            let mut event = connection_event(kind, turn.now_ms(), connection);
+            event.session_epoch = Some(connection.session_ids().0);
+            event.reason = reason.map(|reason| reason.label().into());
+            events.tell(event);
+        }
     }
 
     fn on_packet(
@@ -271,7 +315,8 @@ impl ShardService {
                 }
                 let with_will = disconnect.reason != ReasonCode::SUCCESS;
                 let reason = if with_will { CloseReason::WithWill } else { CloseReason::Normal };
-                Then::Close(reason.into())
+                // It must send no packet more [MQTT-3.14.4-1].
+                Then::Close(CloseCause::PeerDone(reason as u16))
             }
             Packet::Auth(auth) => self.on_auth(turn, connection, auth),
             // Only servers send these, and PUBLISH of a connected client has taken the short way in
@@ -366,7 +411,12 @@ impl ShardService {
             // Before SUBACK: who has read it finds the machine asked about every publish.
             self.publish_totals(&partition.machine().statistics());
             self.dispatch(turn, connections, &mut effects);
+            if self.committed.len() >= RECORDS_PER_APPEND {
+                partition.record(&mut self.committed);
+            }
         }
+        partition.record(&mut self.committed);
+        self.shared.pressure.set_behind(partition.is_behind());
         if self.shared.pressure.take_release() {
             for shard in (0..).take(self.effects_out.len()) {
                 turn.post(shard, Mail::LogHasRoom);
@@ -467,6 +517,7 @@ impl Service for ShardService {
             silence_ms_max: 0,
             last_packet_ms: turn.now_ms(),
             unacknowledged: 0,
+            wants_reasons: false,
             takes_aliases: false,
             packet_bytes_max: u32::MAX,
             paused_until_ms: 0,
@@ -550,7 +601,8 @@ impl Service for ShardService {
                 return go_on(turn, connection, then);
             }
             if !refilled.again {
-                return self.go_on_with_replay(turn, connection);
+                self.go_on_with_replay(turn, connection);
+                return self.play_on(turn, connection);
             }
         }
     }
@@ -623,6 +675,16 @@ impl Service for ShardService {
                 }
             }
             Mail::LogMoved => {}
+            Mail::Asked(question) => {
+                if let Some(partition) = &self.partition {
+                    question.answer(partition);
+                }
+            }
+            Mail::CheckpointWanted => {
+                if let Some(partition) = &mut self.partition {
+                    partition.want_checkpoint();
+                }
+            }
             Mail::CheckpointWants(wanted) => {
                 if let Some(partition) = &mut self.partition {
                     partition.on_checkpoint_wanted(wanted);
@@ -654,6 +716,22 @@ impl Service for ShardService {
                     self.on_retained_written(turn, connection, written);
                 }
             }
+            Mail::PlayOn { connection } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    self.play_on(turn, connection);
+                }
+            }
+            Mail::CaughtUp { connection, number } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    self.on_caught_up(turn, connection, number);
+                }
+            }
+            Mail::Played { connection, played } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    self.on_played(turn, connection, *played);
+                }
+            }
+            Mail::LogHasGrown => self.on_growth(turn, connections),
         }
     }
 
@@ -666,6 +744,10 @@ impl Service for ShardService {
         }
         std::mem::swap(&mut self.fences_owed, &mut self.fences_new);
         self.commit(turn, connections);
+        if self.partition.is_some() {
+            self.tell_of_growth(turn);
+        }
+        self.retry_playbacks(turn, connections);
         if self.rights.must_review_wills {
             self.review_wills(turn);
         }
@@ -688,11 +770,14 @@ impl Service for ShardService {
             CloseCause::PeerClosed => CloseReason::PeerClosed,
             CloseCause::SocketError => CloseReason::SocketError,
             CloseCause::Layer(fault) => fault.into(),
-            CloseCause::Service(index) => CloseReason::from_index(index),
+            CloseCause::Service(index) | CloseCause::PeerDone(index) => {
+                CloseReason::from_index(index)
+            }
             CloseCause::Stopping => CloseReason::Stopping,
         };
         self.cells().count_close(reason);
         self.router.index().remove_all(&connection.filters, connection.id);
+        self.playbacks.forget(connection.id);
         if is_waiting_for_fence(&connection) {
             // The id stays ours until our predecessor is gone: who comes next must wait too.
             let client_id = Arc::clone(&connection.client_id);
@@ -727,10 +812,7 @@ impl Service for ShardService {
                 }
             }
         }
-        let mut event = connection_event(EventKind::SessionClosed, turn.now_ms(), &connection);
-        event.session_epoch = Some(connection.session_ids().0);
-        event.reason = Some(reason.label().into());
-        self.shared.events.tell(event);
+        self.tell_session(turn, EventKind::SessionClosed, &connection, Some(reason));
     }
 
     fn on_fault(&mut self, turn: &mut Turn<Self>, turned_away: TurnedAway) {
@@ -747,6 +829,7 @@ impl Service for ShardService {
         if !self.proposals.is_idle() || !self.fences_owed.is_empty() {
             return Some(0);
         }
-        self.partition.as_ref()?.next_wake_ms()
+        let partition = self.partition.as_ref().and_then(Partition::next_wake_ms);
+        [partition, self.playbacks.next_wake_ms()].into_iter().flatten().min()
     }
 }

@@ -24,6 +24,9 @@ pub(crate) struct ShardCells {
     retained_bytes: AtomicU64,
     queued: AtomicU64,
     queued_bytes: AtomicU64,
+    dedupe_keys: AtomicU64,
+    publishes_deduplicated: AtomicU64,
+    dedupe_keys_pressed_out: AtomicU64,
 }
 
 fn cells(count: usize) -> Vec<AtomicU64> {
@@ -51,6 +54,9 @@ impl Default for ShardCells {
             retained_bytes: AtomicU64::new(0),
             queued: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
+            dedupe_keys: AtomicU64::new(0),
+            publishes_deduplicated: AtomicU64::new(0),
+            dedupe_keys_pressed_out: AtomicU64::new(0),
         }
     }
 }
@@ -94,6 +100,9 @@ impl ShardCells {
         set(&self.retained_bytes, stored.retained_bytes);
         set(&self.queued, stored.queued);
         set(&self.queued_bytes, stored.queued_bytes);
+        set(&self.dedupe_keys, stored.dedupe_keys);
+        set(&self.publishes_deduplicated, stored.counters.deduplicated_publishes);
+        set(&self.dedupe_keys_pressed_out, stored.counters.dedupe_keys_pressed_out);
     }
 }
 
@@ -116,6 +125,23 @@ pub struct LogStatistics {
     pub checkpoint_failures_total: u64,
     /// Why the latest attempt failed, if it did.
     pub checkpoint_error: Option<String>,
+    /// `roomy`, `tight` or `full`.
+    pub disk_level: &'static str,
+    pub disk_used_bytes: u64,
+    pub disk_capacity_bytes: u64,
+    pub scrub: ScrubStatistics,
+}
+
+/// What the background scrub says of itself.
+#[derive(Debug, Clone, Default)]
+#[expect(missing_docs, reason = "the names are the metrics; documented in _core.pyi")]
+pub struct ScrubStatistics {
+    pub bytes_total: u64,
+    pub passes_total: u64,
+    pub findings_total: u64,
+    pub coverage_age_ms: u64,
+    /// What does not check out, until a pass finds everything whole.
+    pub damage: Option<String>,
 }
 
 /// A frozen snapshot of the whole node; the only thing exporters read.
@@ -132,6 +158,9 @@ pub struct Statistics {
     pub retained_bytes: u64,
     pub queued: u64,
     pub queued_bytes: u64,
+    pub dedupe_keys: u64,
+    pub publishes_deduplicated_total: u64,
+    pub dedupe_keys_pressed_out_total: u64,
     pub subscriptions: u64,
     pub publishes_received_total: [u64; 3],
     pub publishes_sent_total: [u64; 3],
@@ -166,6 +195,9 @@ impl Statistics {
         self.retained_bytes += load(&shard.retained_bytes);
         self.queued += load(&shard.queued);
         self.queued_bytes += load(&shard.queued_bytes);
+        self.dedupe_keys += load(&shard.dedupe_keys);
+        self.publishes_deduplicated_total += load(&shard.publishes_deduplicated);
+        self.dedupe_keys_pressed_out_total += load(&shard.dedupe_keys_pressed_out);
         let sum = |into: &mut Vec<(&'static str, u64)>, labels: &[&'static str], from: &[_]| {
             into.resize_with(labels.len(), || ("", 0));
             for ((slot, &label), cell) in into.iter_mut().zip(labels).zip(from) {

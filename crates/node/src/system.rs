@@ -21,11 +21,18 @@ use crate::retained::RetainedWanted;
 use crate::shard::ShardService;
 
 const SYSTEM: &str = "$SYS";
+const FIGURES: &str = "$SYS/broker/";
 
 /// Whether a topic, or a filter, is about the broker itself.
 #[inline]
 pub(crate) fn is_system(topic: &str) -> bool {
     topic.strip_prefix(SYSTEM).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Whether a filter may ask who comes and goes: anything below `$SYS` but the broker's figures,
+/// which every dashboard watches.
+pub(crate) fn is_of_clients(pattern: &str) -> bool {
+    is_system(pattern) && !pattern.starts_with(FIGURES)
 }
 
 /// One thing the broker says.
@@ -115,7 +122,7 @@ fn live<'a>(topic: &'a str, payload: &'a [u8]) -> Outgoing<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_system;
+    use super::{is_of_clients, is_system};
 
     #[test]
     fn only_the_level_itself_counts() {
@@ -124,6 +131,16 @@ mod tests {
         }
         for topic in ["$SYSTEM/x", "$sys/x", "SYS/x", "x/$SYS", "$", ""] {
             assert!(!is_system(topic), "{topic}");
+        }
+    }
+
+    #[test]
+    fn figures_alone_say_nothing_of_clients() {
+        for pattern in ["$SYS/#", "$SYS/+/#", "$SYS/brokers/+/clients/#", "$SYS/brokers/1"] {
+            assert!(is_of_clients(pattern), "{pattern}");
+        }
+        for pattern in ["$SYS/broker/#", "$SYS/broker/uptime", "#", "a/$SYS/#"] {
+            assert!(!is_of_clients(pattern), "{pattern}");
         }
     }
 }

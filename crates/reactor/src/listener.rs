@@ -18,7 +18,7 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use crate::error::Error;
 use crate::limits::{ACCEPTS_PER_TURN, BACKLOG};
-use crate::stream::Stream;
+use crate::stream::{Peer, Stream};
 
 /// The place of a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,10 +102,18 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    fn accept(&self) -> io::Result<Stream> {
+    /// A newcomer, and who it is: the kernel says both in one call.
+    fn accept(&self) -> io::Result<(Stream, Peer)> {
         match self {
-            Self::Tcp(listener) => listener.accept().map(|(stream, _)| Stream::Tcp(stream)),
-            Self::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept()?;
+                Ok((Stream::Tcp(stream), Peer::Address(address)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept()?;
+                let peer = Peer::process(&stream);
+                Ok((Stream::Unix(stream), peer))
+            }
         }
     }
 
@@ -166,6 +174,9 @@ fn listen_tcp(address: SocketAddr) -> io::Result<Bound> {
         // `[::]` and `0.0.0.0` are two listeners; neither should take the other's port.
         socket.set_only_v6(true)?;
     }
+    // Small acknowledgements must not wait for more to say. Linux hands the option down to every
+    // socket it accepts, so it costs a newcomer nothing.
+    socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -205,10 +216,10 @@ fn listen_unix(path: &Path, mode: u32) -> io::Result<Bound> {
 }
 
 /// Accept a bounded number of sockets and hand each to `place`.
-pub(crate) fn accept_some(listener: &Listener, mut place: impl FnMut(Stream)) -> AcceptRound {
+pub(crate) fn accept_some(listener: &Listener, mut place: impl FnMut(Stream, Peer)) -> AcceptRound {
     for _ in 0..ACCEPTS_PER_TURN {
         match listener.accept() {
-            Ok(stream) => place(stream),
+            Ok((stream, peer)) => place(stream, peer),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return AcceptRound::Drained,
                 // The peer gave up before we looked, or a signal came: the next may be fine.
@@ -220,4 +231,28 @@ pub(crate) fn accept_some(listener: &Listener, mut place: impl FnMut(Stream)) ->
         }
     }
     AcceptRound::More
+}
+
+#[cfg(test)]
+#[cfg(not(feature = "loom"))]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    // req: DP-28
+    #[test]
+    fn a_newcomer_inherits_its_options_and_brings_its_address() {
+        let (listener, bound, _) = listen_tcp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let ours = TcpStream::connect(bound.address().unwrap()).unwrap();
+        let accepted = loop {
+            match listener.accept() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                accepted => break accepted.unwrap(),
+            }
+        };
+        let (Stream::Tcp(stream), peer) = accepted else { panic!("it is TCP") };
+        assert!(stream.nodelay().unwrap(), "without a call for it");
+        assert_eq!(peer, Peer::Address(ours.local_addr().unwrap()));
+    }
 }

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use crate::connections::ConnectionId;
 use crate::service::CloseCause;
-use crate::stream::Stream;
+use crate::stream::{Peer, Stream};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, Mutex, Waker};
 
 /// One thing to tell a shard.
@@ -22,7 +22,7 @@ pub(crate) enum Envelope<M> {
     /// For the service.
     Mail(M),
     /// A socket accepted elsewhere, with the position of its listener.
-    Socket(Stream, usize),
+    Socket(Stream, Peer, usize),
     /// Another shard found out that a connection is over.
     Close(ConnectionId, CloseCause),
     /// Bytes wait for a connection that only its owner can send to.

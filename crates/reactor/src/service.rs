@@ -137,6 +137,8 @@ pub enum CloseCause {
     Layer(Fault),
     /// The service decided so; the number is its own reason.
     Service(u16),
+    /// The peer has said its last word, says the service: it will send nothing more.
+    PeerDone(u16),
     /// The reactor stops.
     Stopping,
 }

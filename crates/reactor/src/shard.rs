@@ -235,7 +235,7 @@ impl<S: Service> Shard<S> {
             }
             let mut arrived = Vec::new();
             let door = &mut self.doors[at];
-            let round = accept_some(&door.listener, |stream| arrived.push(stream));
+            let round = accept_some(&door.listener, |stream, peer| arrived.push((stream, peer)));
             let index = door.index;
             door.knock_ms = match round {
                 AcceptRound::Drained => None,
@@ -245,36 +245,34 @@ impl<S: Service> Shard<S> {
             if round == AcceptRound::Starved {
                 count(&self.counters().starved, 1);
             }
-            for stream in arrived {
-                self.place(stream, index);
+            for (stream, peer) in arrived {
+                self.place(stream, peer, index);
             }
         }
     }
 
     /// Strict rotation over all shards, whichever door it came through [DP-01].
-    fn place(&mut self, stream: Stream, listener: usize) {
+    fn place(&mut self, stream: Stream, peer: Peer, listener: usize) {
         let shard = self.shared.next_shard();
         if shard == self.turn.shard {
-            self.adopt(stream, listener);
+            self.adopt(stream, peer, listener);
         } else {
-            self.turn.mailboxes.post(shard, Envelope::Socket(stream, listener));
+            self.turn.mailboxes.post(shard, Envelope::Socket(stream, peer, listener));
         }
     }
 
-    fn adopt(&mut self, mut stream: Stream, listener: usize) {
+    fn adopt(&mut self, mut stream: Stream, peer: Peer, listener: usize) {
         let full = self.shared.connections() >= self.turn.limits.connections_max;
         let Some(id) = self.connections.next_id().filter(|_| !full && !self.draining) else {
             count(&self.counters().refused_full, 1);
             return;
         };
-        let Some(peer) = stream.peer() else { return };
         let counted = match self.enter(peer, listener) {
             Ok(counted) => counted,
             Err(fault) => {
                 return self.service.on_fault(&mut self.turn, TurnedAway { peer, listener, fault });
             }
         };
-        stream.hurry();
         let token = Token(id.to_bits() as usize);
         if stream.register(self.poll.registry(), token).is_err() {
             return self.leave(listener, counted.as_deref());
@@ -383,7 +381,7 @@ impl<S: Service> Shard<S> {
                 Envelope::Mail(mail) => {
                     self.service.on_mail(&mut self.turn, &mut self.connections, mail);
                 }
-                Envelope::Socket(stream, listener) => self.adopt(stream, listener),
+                Envelope::Socket(stream, peer, listener) => self.adopt(stream, peer, listener),
                 Envelope::Close(id, cause) => self.turn.closing.push((id, cause)),
                 Envelope::Flush(id) => self.turn.wrapped.push(id),
                 Envelope::Drain => self.drain(),
@@ -600,8 +598,14 @@ impl<S: Service> Shard<S> {
             return;
         };
         slot.outlet.close(&mut self.turn.pool);
-        let is_ours = !matches!(cause, CloseCause::PeerClosed | CloseCause::SocketError);
-        let polite = is_ours
+        // Nothing can come behind a peer's last word: there is nothing to read that a reset could
+        // answer. What lies unread already is another matter, and layers have a goodbye of theirs.
+        let may_speak = match cause {
+            CloseCause::PeerClosed | CloseCause::SocketError => false,
+            CloseCause::PeerDone(_) => slot.readable || slot.wrapped.is_some(),
+            CloseCause::Layer(_) | CloseCause::Service(_) | CloseCause::Stopping => true,
+        };
+        let polite = may_speak
             && matches!(last_words, Flushed::Empty(_))
             && slot.stream.shutdown(Shutdown::Write).is_ok();
         if !polite {
@@ -627,10 +631,9 @@ impl<S: Service> Shard<S> {
 
     /// Let the socket go at once.
     fn cut(&mut self, id: ConnectionId) {
-        if let Some(mut slot) = self.connections.remove(id) {
+        if let Some(slot) = self.connections.remove(id) {
             slot.outlet.close(&mut self.turn.pool);
-            // Dropping the descriptor deregisters it too; only the bookkeeping of mio can fail.
-            let _ = slot.stream.deregister(self.poll.registry());
+            // Dropping the descriptor deregisters it too. Late news finds a dead generation.
             self.leave(usize::from(slot.listener), slot.counted.as_deref());
             self.note_connection_count();
         }

@@ -24,6 +24,13 @@ pub enum Peer {
 }
 
 impl Peer {
+    /// The process behind a Unix socket.
+    pub(crate) fn process(stream: &UnixStream) -> Self {
+        let who = socket_peercred(stream).ok();
+        let pid = who.map_or(0, |who| who.pid.as_raw_nonzero().get().unsigned_abs());
+        Self::Process { pid, uid: who.map_or(u32::MAX, |who| who.uid.as_raw()) }
+    }
+
     /// What is counted as one address: IPv6 clients have a network of 64 bits to choose from.
     pub(crate) fn counted_as(self) -> Option<IpAddr> {
         match self {
@@ -52,25 +59,6 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Who is there; None when the peer is gone already.
-    pub(crate) fn peer(&self) -> Option<Peer> {
-        match self {
-            Self::Tcp(stream) => stream.peer_addr().ok().map(Peer::Address),
-            Self::Unix(stream) => {
-                let who = socket_peercred(stream).ok();
-                let pid = who.map_or(0, |who| who.pid.as_raw_nonzero().get().unsigned_abs());
-                Some(Peer::Process { pid, uid: who.map_or(u32::MAX, |who| who.uid.as_raw()) })
-            }
-        }
-    }
-
-    /// Small acknowledgements must not wait for more to say; failing only costs latency.
-    pub(crate) fn hurry(&self) {
-        if let Self::Tcp(stream) = self {
-            let _ = stream.set_nodelay(true);
-        }
-    }
-
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(how),
@@ -78,19 +66,12 @@ impl Stream {
         }
     }
 
-    /// For its whole life, edge-triggered both ways.
+    /// For its whole life, edge-triggered both ways; closing the descriptor is what ends it.
     pub(crate) fn register(&mut self, to: &Registry, token: Token) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
         match self {
             Self::Tcp(stream) => to.register(stream, token, interest),
             Self::Unix(stream) => to.register(stream, token, interest),
-        }
-    }
-
-    pub(crate) fn deregister(&mut self, from: &Registry) -> io::Result<()> {
-        match self {
-            Self::Tcp(stream) => from.deregister(stream),
-            Self::Unix(stream) => from.deregister(stream),
         }
     }
 }

@@ -81,7 +81,7 @@ impl Watch {
     }
 }
 
-/// Lines of text. `bye` closes, `pause` stops reading, `wake` lets every paused one go on, `hold`
+/// Lines of text. `bye` closes, `done` is the peer's last word, `pause` stops reading, `wake` lets every paused one go on, `hold`
 /// holds its shard still until the test goes on, anything else is echoed — by the next shard, to
 /// exercise writes from foreign threads.
 struct Echo {
@@ -127,6 +127,9 @@ impl Service for Echo {
                 b"bye\n" => {
                     turn.write(&line.outlet, |out| out.push(b"bye\n")).unwrap();
                     return Consumed { bytes: used, then: Then::Close(CloseCause::Service(7)) };
+                }
+                b"done\n" => {
+                    return Consumed { bytes: used, then: Then::Close(CloseCause::PeerDone(6)) };
                 }
                 b"hold\n" => self.closed.hold(),
                 b"pause\n" => {
@@ -433,6 +436,17 @@ fn deadline_closes_a_silent_connection() {
     expect_end(&mut silent);
     wait_until(|| !world.closed.closed.lock().unwrap().is_empty());
     assert_eq!(*world.closed.closed.lock().unwrap(), [(0, CloseCause::Service(9))]);
+}
+
+#[test]
+fn a_peer_that_is_done_is_let_go_at_once() {
+    let world = start(1, 100, None);
+    let mut done = world.connect();
+    done.write_all(b"done\n").unwrap();
+    expect_end(&mut done);
+    // Its slot was free before it heard the end: nobody waits for its side, which is still open.
+    assert_eq!(world.reactor.totals().connections, 0);
+    assert_eq!(*world.closed.closed.lock().unwrap(), [(0, CloseCause::PeerDone(6))]);
 }
 
 #[test]

@@ -41,7 +41,9 @@ pub use job::{RewriteJob, Rewritten, SealJob, Sealed, SweepJob};
 pub use log::{Appended, Found, Hold, LogStatistics, Options, RecordLog, Retention, SealWhen};
 pub use manifest::Manifest;
 pub use pool::{Answer, Ask, ReaderPool, Reply};
-pub use reader::{Batches, Bounds, LogReader, Range, Rows, Stream, TopicChoice};
+pub use reader::{
+    Batches, Bounds, LogReader, Passage, Range, Rows, Start, Stream, Stretch, TopicChoice,
+};
 pub use record::{Record, Source};
 pub use schema::{COLUMN_COUNT, Columns};
 pub use seal::Keys;

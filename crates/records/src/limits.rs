@@ -4,11 +4,12 @@
 pub const BLOCK_BYTES_MAX: usize = 128 * 1024;
 /// Rows of one block. What a block unfolds to when read is bounded by this and by its own size.
 pub const BLOCK_ROWS_MAX: usize = 4096;
-/// A payload (X-46, WIRE-08).
-pub const PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// Everything of one record that varies in length, payload included. A record over it is refused:
-/// the wire lets no such packet in.
-pub const RECORD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 2 * 1024 * 1024;
+/// A payload: as much as fits into the largest packet a node with a log takes, 16 MiB of payload
+/// (X-46, WIRE-08) and 128 KiB for all else. What is committed must fit, or the node stops.
+pub const PAYLOAD_BYTES_MAX: usize = 16 * 1024 * 1024 + 128 * 1024;
+/// Everything of one record that varies in length, payload included. The worst that fits into the
+/// largest packet is empty user properties: five bytes on the wire, and eight here.
+pub const RECORD_BYTES_MAX: usize = PAYLOAD_BYTES_MAX / 5 * 8 + 1024 * 1024;
 /// The body of a block, whatever its file says; nothing larger is allocated.
 pub const BODY_BYTES_MAX: usize = RECORD_BYTES_MAX + BLOCK_BYTES_MAX;
 /// The tail becomes a chunk once it is this large.

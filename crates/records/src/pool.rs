@@ -27,7 +27,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Result};
 use crate::limits::{POINTS_MAX, POOL_REQUESTS_MAX, POOL_SWEEP_MAX};
-use crate::reader::{Batches, LogReader, Range, Rows};
+use crate::reader::{Batches, LogReader, Passage, Range, Rows, Start, Stretch};
 
 /// What is wanted of a log.
 #[derive(Debug, Clone)]
@@ -36,6 +36,8 @@ pub enum Ask {
     Points(Vec<u64>),
     /// A stretch of the log.
     Range(Range),
+    /// A stretch of the log, record by record.
+    Stretch(Stretch),
 }
 
 impl Ask {
@@ -43,6 +45,8 @@ impl Ask {
         match self {
             Self::Points(offsets) => offsets.first().copied().unwrap_or(0),
             Self::Range(range) => range.start,
+            Self::Stretch(Stretch { start: Start::At(offset), .. }) => *offset,
+            Self::Stretch(_) => 0,
         }
     }
 }
@@ -54,6 +58,8 @@ pub enum Reply {
     Rows(Rows),
     /// For [`Ask::Range`].
     Batches(Batches),
+    /// For [`Ask::Stretch`].
+    Passage(Passage),
 }
 
 /// A reply with the memory it was allowed; dropping it lets others have that.
@@ -230,6 +236,10 @@ fn serve_one(queue: &Arc<Queue>, request: Request) {
         Ask::Range(range) => reader.read(&range, permit.bytes).map(|batches| {
             let bytes = batches.bytes;
             (Reply::Batches(batches), bytes)
+        }),
+        Ask::Stretch(stretch) => reader.read_stretch(&stretch, permit.bytes).map(|passage| {
+            let bytes = passage.bytes;
+            (Reply::Passage(passage), bytes)
         }),
     };
     complete(read.map(|(reply, bytes)| {

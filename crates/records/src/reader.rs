@@ -76,6 +76,53 @@ pub struct Rows {
     pub bytes: usize,
 }
 
+/// Where whoever streams the log begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With what is there when it is read, whatever that is.
+    Earliest,
+    /// At this offset; it is an error if that has expired.
+    At(u64),
+    /// With the first record there is that is not older than this, in milliseconds.
+    Since(u64),
+}
+
+/// A stretch of the log for whoever passes records on one by one.
+#[derive(Clone)]
+pub struct Stretch {
+    /// Where it begins.
+    pub start: Start,
+    /// The offset before which it ends.
+    pub end: u64,
+    /// Records of which topics.
+    pub topics: TopicChoice,
+    /// Records in one step.
+    pub rows_max: usize,
+}
+
+impl fmt::Debug for Stretch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { start, end, rows_max, topics: _ } = self;
+        formatter
+            .debug_struct("Stretch")
+            .field("start", start)
+            .field("end", end)
+            .field("rows_max", rows_max)
+            .finish()
+    }
+}
+
+/// Some records of a stretch, and where to go on.
+#[derive(Debug, Clone)]
+pub struct Passage {
+    /// In order; those of topics nobody asked for are left out.
+    pub rows: Vec<Row>,
+    /// The first offset that was not looked at.
+    pub next: u64,
+    /// What the blocks behind the rows weigh, each counted once.
+    pub bytes: usize,
+}
+
 /// The ends of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
@@ -141,6 +188,44 @@ impl LogReader {
                     );
                 }
             }
+        }
+        Ok(answer)
+    }
+
+    /// Reads records from the start of a stretch until it ends, `bytes_max` are gathered or there
+    /// are as many as wanted; what is looked at is always at least one block's, so that every step
+    /// gets on, even where no topic is wanted.
+    pub fn read_stretch(&self, stretch: &Stretch, bytes_max: usize) -> Result<Passage> {
+        let start = match stretch.start {
+            Start::At(offset) => offset,
+            Start::Earliest => self.bounds().earliest,
+            Start::Since(ts_ms) => self.offset_for_time(ts_ms)?,
+        };
+        let mut answer = Passage { rows: Vec::new(), next: start, bytes: 0 };
+        while answer.next < stretch.end && answer.bytes < bytes_max {
+            let block = match self.block_at(answer.next) {
+                Ok(Some(block)) => block,
+                // Retention was faster than we were, and nobody has seen anything yet.
+                Err(Error::OffsetExpired { until, .. })
+                    if answer.bytes == 0 && !matches!(stretch.start, Start::At(_)) =>
+                {
+                    answer.next = until;
+                    continue;
+                }
+                Err(error) if answer.bytes == 0 => return Err(error),
+                Ok(None) | Err(_) => break,
+            };
+            answer.bytes += block.weight_bytes();
+            for row in block.find_from(answer.next)..block.find_from(stretch.end) {
+                if answer.rows.len() >= stretch.rows_max {
+                    answer.next = block.offset(row);
+                    return Ok(answer);
+                }
+                if (stretch.topics)(block.topic(row)) {
+                    answer.rows.push(Row::new(block.clone(), row));
+                }
+            }
+            answer.next = stretch.end.min(block.last_offset + 1);
         }
         Ok(answer)
     }

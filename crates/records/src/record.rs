@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_mebibytes_fit_and_one_byte_more_does_not() {
+    fn the_largest_payload_fits_and_one_byte_more_does_not() {
         let payload = vec![7; PAYLOAD_BYTES_MAX + 1];
         assert!(Record::bare(0, 0, "t", &payload[1..]).check().is_ok());
         let refused = Record::bare(4, 0, "t", &payload).check();
@@ -171,5 +171,17 @@ mod tests {
         let pairs = [("k", value.as_str())];
         let heavy = Record { user_properties: &pairs, ..Record::bare(5, 0, "t", b"") };
         assert!(matches!(heavy.check(), Err(Error::TooLarge { offset: 5, .. })));
+    }
+
+    // A node that commits what its message log refuses stops; no client may make it.
+    // hardening: stored-lengths
+    #[test]
+    fn whatever_fits_into_the_largest_packet_fits_into_a_record() {
+        let empty_pair_on_the_wire = 5;
+        let pairs = vec![("", ""); PAYLOAD_BYTES_MAX / empty_pair_on_the_wire];
+        let topic = "t".repeat(usize::from(u16::MAX));
+        let worst = Record { user_properties: &pairs, ..Record::bare(0, 0, &topic, b"") };
+        assert!(worst.check().is_ok());
+        assert!(Record { client_id: Some(&topic), ..worst }.check().is_ok());
     }
 }

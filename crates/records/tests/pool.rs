@@ -38,7 +38,7 @@ fn ask(
 fn rows(answer: &Answer) -> Vec<u64> {
     match &answer.reply {
         Reply::Rows(rows) => rows.rows.iter().map(quantumqtt_records::Row::offset).collect(),
-        Reply::Batches(_) => panic!("points were asked for"),
+        Reply::Batches(_) | Reply::Passage(_) => panic!("points were asked for"),
     }
 }
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Final
 
 from quantumqtt.api.server import AdminServer
-from quantumqtt.api.view import BrokerView, NodeFacts
+from quantumqtt.api.view import BrokerView, Jobs, NodeFacts, no_jobs
 from quantumqtt.config import Address
 from quantumqtt.errors import ConfigError
 
@@ -23,6 +23,7 @@ def open_admin(
     *,
     address: Address,
     host_names: tuple[str, ...] = (),
+    jobs: Jobs = no_jobs,
 ) -> AdminServer:
     """Make the admin server; nothing is bound before its `start`.
 
@@ -35,7 +36,7 @@ def open_admin(
                 f"the admin endpoint needs {name}, which is not installed",
                 hint="pip install 'quantumqtt[server]', or --admin off",
             )
-    return AdminServer(broker, facts, address=address, host_names=host_names)
+    return AdminServer(broker, facts, address=address, host_names=host_names, jobs=jobs)
 
 
 def _is_installed(name: str) -> bool:

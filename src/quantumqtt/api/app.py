@@ -3,6 +3,7 @@
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -14,8 +15,8 @@ from quantumqtt.api.health import Health, liveness, readiness
 from quantumqtt.api.hosts import HostGuard
 from quantumqtt.api.metrics import metrics_registry, render_metrics
 from quantumqtt.api.page import live_page
-from quantumqtt.api.view import BrokerView, NodeFacts, statistics_document
-from quantumqtt.errors import ConfigError
+from quantumqtt.api.view import BrokerView, Jobs, NodeFacts, no_jobs, statistics_document
+from quantumqtt.errors import ConfigError, QuantuMQTTError
 from quantumqtt.policy import explain
 
 _HEADERS: Final = {
@@ -54,12 +55,13 @@ def admin_app(
     *,
     host_names: tuple[str, ...] = (),
     explains_rules: bool = True,
+    jobs: Jobs = no_jobs,
 ) -> Starlette:
     """Make the application for one broker.
 
     Rules are explained to whoever asks; where others than this machine can ask, they are not.
     """
-    registry = metrics_registry(broker, facts)
+    registry = metrics_registry(broker, facts, jobs)
 
     async def page(_request: Request) -> Response:
         live = live_page()
@@ -80,7 +82,7 @@ def admin_app(
         return _health_response("ready", readiness(broker))
 
     async def statistics(_request: Request) -> Response:
-        return JSONResponse(statistics_document(broker, facts))
+        return JSONResponse(statistics_document(broker, facts, jobs))
 
     async def why_denied(request: Request) -> Response:
         if not explains_rules:
@@ -100,6 +102,27 @@ def admin_app(
             return JSONResponse(document, status_code=400)
         return JSONResponse(answer)
 
+    async def digest(_request: Request) -> Response:
+        if not explains_rules:
+            return _problem("the state is digested on a loopback admin address only", 403)
+        try:
+            index, found = await run_in_threadpool(broker.digest)
+        except QuantuMQTTError as error:
+            return _problem(str(error), 503)
+        return JSONResponse({"index": index, "digest": found})
+
+    async def session(request: Request) -> Response:
+        if not explains_rules:
+            return _problem("sessions are shown on a loopback admin address only", 403)
+        client_id = str(request.path_params["client_id"])
+        try:
+            found = await run_in_threadpool(broker.session, client_id)
+        except QuantuMQTTError as error:
+            return _problem(str(error), 503)
+        if found is None:
+            return _problem(f"no session is stored for client id {client_id!r}", 404)
+        return JSONResponse(found)
+
     return Starlette(
         routes=[
             Route("/", page),
@@ -108,11 +131,19 @@ def admin_app(
             Route("/readyz", readyz),
             Route("/v1/statistics", statistics),
             Route("/v1/why-denied", why_denied),
+            Route("/v1/digest", digest),
+            Route("/v1/sessions/{client_id:path}", session),
         ],
         middleware=[Middleware(SecurityHeaders), Middleware(HostGuard, names=host_names)],
     )
 
 
+def _problem(words: str, status_code: int) -> Response:
+    return JSONResponse({"problem": words}, status_code=status_code)
+
+
 def _health_response(word: str, health: Health) -> Response:
-    document = {word: health.is_well, "reasons": list(health.reasons)}
+    document: dict[str, object] = {word: health.is_well, "reasons": list(health.reasons)}
+    if health.details:
+        document["details"] = list(health.details)
     return JSONResponse(document, status_code=health.status_code)

@@ -5,7 +5,7 @@ numbers of one scrape belong together and cost nothing between scrapes. Names ar
 base units; every drop, close and refusal carries its `reason`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -13,20 +13,31 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from quantumqtt.api.view import BrokerView, NodeFacts, snapshot
+from quantumqtt.api.view import (
+    BrokerView,
+    Jobs,
+    JobView,
+    NodeFacts,
+    message_log_figures,
+    no_jobs,
+    snapshot,
+)
 from quantumqtt.node import LogStatistics, NodeState, Statistics
 
 
 class BrokerCollector(Collector):
     """Yields the metric families of one broker."""
 
-    def __init__(self, broker: BrokerView, facts: NodeFacts) -> None:
+    def __init__(self, broker: BrokerView, facts: NodeFacts, jobs: Jobs = no_jobs) -> None:
         self._broker = broker
         self._facts = facts
+        self._jobs = jobs
 
     def collect(self) -> Iterator[Metric]:
         """Take one snapshot and yield everything in it."""
         yield from self._facts_families()
+        if jobs := self._jobs():
+            yield from _job_families(jobs)
         statistics = snapshot(self._broker)
         if statistics is None:
             return
@@ -34,6 +45,7 @@ class BrokerCollector(Collector):
         yield from _counters(statistics)
         if statistics.log is not None:
             yield from _log_families(statistics.log)
+        yield from _message_log_families(message_log_figures(self._broker))
 
     def describe(self) -> Iterator[Metric]:
         """Name no family before the first scrape: the broker may not run yet."""
@@ -57,10 +69,12 @@ class BrokerCollector(Collector):
         )
 
 
-def metrics_registry(broker: BrokerView, facts: NodeFacts) -> CollectorRegistry:
+def metrics_registry(
+    broker: BrokerView, facts: NodeFacts, jobs: Jobs = no_jobs
+) -> CollectorRegistry:
     """Gather the broker's metrics and those of the process around it."""
     registry = CollectorRegistry()
-    registry.register(BrokerCollector(broker, facts))
+    registry.register(BrokerCollector(broker, facts, jobs))
     ProcessCollector(registry=registry)
     return registry
 
@@ -85,6 +99,11 @@ def _gauges(statistics: Statistics) -> Iterator[Metric]:
         value=statistics.sessions_stored,
     )
     yield GaugeMetricFamily(
+        "quantumqtt_dedupe_keys",
+        "De-duplication keys of publishes that are remembered.",
+        value=statistics.dedupe_keys,
+    )
+    yield GaugeMetricFamily(
         "quantumqtt_subscriptions",
         "Subscriptions of connected sessions.",
         value=statistics.subscriptions,
@@ -97,6 +116,14 @@ def _counters(statistics: Statistics) -> Iterator[Metric]:
         "connections_refused_full": (
             "Connections closed at once because connections_max was reached.",
             statistics.connections_refused_full_total,
+        ),
+        "publishes_deduplicated": (
+            "Publishes acknowledged only, because their key was known.",
+            statistics.publishes_deduplicated_total,
+        ),
+        "dedupe_keys_pressed_out": (
+            "Keys forgotten before their time because there were too many.",
+            statistics.dedupe_keys_pressed_out_total,
         ),
         "network_received_bytes": ("Bytes read.", statistics.bytes_received_total),
         "network_sent_bytes": ("Bytes written.", statistics.bytes_sent_total),
@@ -142,11 +169,23 @@ def _log_families(log: LogStatistics) -> Iterator[Metric]:
     for name in ("ok", "full", "failed"):
         state.add_metric([name], float(name == log.state))
     yield state
+    level = GaugeMetricFamily(
+        "quantumqtt_log_disk_level", "How full the disk is, 1 for what it is.", labels=["level"]
+    )
+    for name in ("roomy", "tight", "full"):
+        level.add_metric([name], float(name == log.disk_level))
+    yield level
     gauges = {
         "pending_bytes": ("Bytes proposed and not yet applied.", log.pending_bytes),
         "segments": ("Files of the log.", log.segments),
         "applied_index": ("The last entry in the state.", log.applied_index),
         "checkpoint_index": ("The last entry in the latest checkpoint.", log.checkpoint_index),
+        "disk_used_bytes": ("Bytes the log has of its disk.", log.disk_used_bytes),
+        "disk_capacity_bytes": ("Bytes it has and could have.", log.disk_capacity_bytes),
+        "scrub_coverage_age_seconds": (
+            "Since everything at rest was last read again.",
+            log.scrub_coverage_age_ms / 1000,
+        ),
     }
     for name, (meaning, gauge) in gauges.items():
         yield GaugeMetricFamily(f"quantumqtt_log_{name}", meaning, value=gauge)
@@ -159,9 +198,63 @@ def _log_families(log: LogStatistics) -> Iterator[Metric]:
             "Attempts at a checkpoint that failed.",
             float(log.checkpoint_failures_total),
         ),
+        "scrub_bytes": ("Bytes at rest that were read again.", float(log.scrub_bytes_total)),
+        "scrub_passes": ("Times that everything at rest was.", float(log.scrub_passes_total)),
+        "scrub_findings": ("Files found damaged.", float(log.scrub_findings_total)),
     }
     for name, (meaning, count) in counters.items():
         yield CounterMetricFamily(f"quantumqtt_log_{name}", meaning, value=count)
+
+
+def _job_families(jobs: Sequence[JobView]) -> Iterator[Metric]:
+    state = GaugeMetricFamily(
+        "quantumqtt_pipeline_state",
+        "State of a job beside the broker, 1 for the one it is in.",
+        labels=["job", "state"],
+    )
+    for job in jobs:
+        for name in ("starting", "working", "pausing", "stopped"):
+            state.add_metric([job.name, name], float(name == job.state))
+    yield state
+    known = {job.name: float(job.lag) for job in jobs if job.lag is not None}
+    gauges: dict[str, tuple[str, Mapping[str, float]]] = {
+        "lag_rows": ("Committed rows that a job had not done after its latest batch.", known),
+        "rows_per_second": (
+            "Rows per second of a job's latest batch.",
+            {job.name: job.rows_per_s for job in jobs},
+        ),
+        "batch_seconds": (
+            "How long a job's latest batch took.",
+            {job.name: job.batch_s for job in jobs},
+        ),
+    }
+    for name, (meaning, values) in gauges.items():
+        gauge = GaugeMetricFamily(f"quantumqtt_pipeline_{name}", meaning, labels=["job"])
+        for of, value in values.items():
+            gauge.add_metric([of], value)
+        yield gauge
+    counters = {
+        "rows": ("Rows that a job has done.", {job.name: job.rows_total for job in jobs}),
+        "batches": ("Batches that a job has done.", {job.name: job.batches_total for job in jobs}),
+        "restarts": ("How often a job has died.", {job.name: job.restarts_total for job in jobs}),
+    }
+    for name, (meaning, counts) in counters.items():
+        yield _by_label(f"pipeline_{name}", meaning, "job", counts)
+
+
+def _message_log_families(figures: Mapping[str, int] | None) -> Iterator[Metric]:
+    if figures is None:
+        return
+    gauges = {
+        "earliest_offset": ("The first offset that can be read.", figures["earliest"]),
+        "end_offset": ("The offset that comes next.", figures["end"]),
+        "chunks": ("Files.", figures["chunk_count"]),
+        "chunk_bytes": ("What the files take.", figures["chunk_bytes"]),
+        "tail_bytes": ("Bytes in memory that are in no file yet.", figures["tail_bytes"]),
+        "damaged_chunks": ("Files found damaged, left as they are.", figures["suspect_count"]),
+    }
+    for name, (meaning, gauge) in gauges.items():
+        yield GaugeMetricFamily(f"quantumqtt_message_log_{name}", meaning, value=gauge)
 
 
 def _by_qos(counts: tuple[int, int, int]) -> Mapping[str, int]:

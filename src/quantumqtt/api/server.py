@@ -16,7 +16,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Final
 
-from quantumqtt.api.view import BrokerView, NodeFacts
+from quantumqtt.api.view import BrokerView, Jobs, NodeFacts, no_jobs
 from quantumqtt.config import Address
 from quantumqtt.errors import TransportError
 
@@ -41,11 +41,13 @@ class AdminServer:
         *,
         address: Address,
         host_names: tuple[str, ...] = (),
+        jobs: Jobs = no_jobs,
     ) -> None:
         self._broker = broker
         self._facts = facts
         self._address = address
         self._host_names = (address.host, *host_names)
+        self._jobs = jobs
         self._stop_wanted = threading.Event()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -100,6 +102,7 @@ class AdminServer:
             self._facts,
             host_names=self._host_names,
             explains_rules=self._address.is_loopback,
+            jobs=self._jobs,
         )
         config = uvicorn.Config(
             app,

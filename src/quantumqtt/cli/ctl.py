@@ -24,11 +24,6 @@ _ANSWER_BYTES_MAX: Final = 1_048_576
 _TIMEOUT_S: Final = 10.0
 
 
-@app.callback()
-def _group() -> None:
-    """Keep `ctl` a group while it has one command."""
-
-
 @app.command("why-denied")
 def why_denied(
     client: Annotated[str, typer.Option(metavar="ID", help="Client id.")],
@@ -69,6 +64,54 @@ def why_denied(
     raise typer.Exit(ExitCode.OK)
 
 
+Admin = Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="Ask the broker with this admin address.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+_ADMIN: Final = "127.0.0.1:8080"
+
+
+@app.command("digest")
+def digest(admin: Admin = _ADMIN, json_wanted: Json = False) -> None:
+    """Print the digest of a running broker's state, and the last log entry in it.
+
+    Equal states have equal digests; `quantumqtt log digest` has that of a stopped broker. All of
+    the state is walked for it.
+    """
+    answer = _asked(admin, "/v1/digest", "digest")
+    words = f"{answer['digest']} at index {answer['index']}"
+    print(json.dumps(answer) if json_wanted else words)
+
+
+@app.command("session")
+def session(
+    client: Annotated[str, typer.Argument(metavar="ID", help="Client id.")],
+    admin: Admin = _ADMIN,
+    json_wanted: Json = False,
+) -> None:
+    """Show what a running broker stores of a client's session.
+
+    Subscriptions, exchanges under way, what waits, the will and when it all ends. Exits with 2 when
+    nothing is stored for the client.
+    """
+    import urllib.parse
+
+    answer = _asked(admin, f"/v1/sessions/{urllib.parse.quote(client, safe='')}", "client_id")
+    if json_wanted:
+        print(json.dumps(answer))
+        return
+    for name, value in answer.items():
+        print(f"{name:<16} {value}")
+
+
+def _asked(admin: str, path: str, expected: str) -> Mapping[str, object]:
+    try:
+        return _get(admin, path, expected)
+    except QuantuMQTTError as error:
+        report(error)
+        raise typer.Exit(exit_code_of(error)) from error
+
+
 def _sentence(answer: Mapping[str, object]) -> str:
     verdict = "allowed" if answer["allowed"] else "denied"
     if answer.get("place"):
@@ -77,28 +120,31 @@ def _sentence(answer: Mapping[str, object]) -> str:
 
 
 def _ask(admin: str, question: Mapping[str, str]) -> Mapping[str, object]:
+    import urllib.parse
+
+    path = f"/v1/why-denied?{urllib.parse.urlencode(question)}"
+    return _get(admin, path, "allowed", otherwise=", or ask with --acl-file")
+
+
+def _get(admin: str, path: str, expected: str, *, otherwise: str = "") -> Mapping[str, object]:
     # Loaded here: every command would pay for it otherwise.
     import urllib.error
-    import urllib.parse
     import urllib.request
 
     address = parse_admin(admin)
     if address is None:
         raise ConfigError("there is nobody to ask at off", hint="write --admin HOST:PORT")
-    url = f"{address.url}/v1/why-denied?{urllib.parse.urlencode(question)}"
     try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as reply:
+        with urllib.request.urlopen(f"{address.url}{path}", timeout=_TIMEOUT_S) as reply:
             answer = json.loads(reply.read(_ANSWER_BYTES_MAX))
     except urllib.error.HTTPError as error:
-        raise ConfigError(
-            _problem(error), hint="check the options, or ask with --acl-file"
-        ) from error
+        raise ConfigError(_problem(error), hint=f"check the arguments{otherwise}") from error
     except (OSError, ValueError) as error:
         raise TransportError(
             f"cannot ask {address.url}: {error}",
-            hint="is a broker running with this --admin address? else ask with --acl-file",
+            hint=f"is a broker running with this --admin address?{otherwise}",
         ) from error
-    if not isinstance(answer, dict) or "allowed" not in answer:
+    if not isinstance(answer, dict) or expected not in answer:
         raise TransportError(f"{address.url} is no broker of ours", hint="check --admin")
     return answer
 

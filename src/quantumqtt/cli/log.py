@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from quantumqtt.cli.extras import extras_explained
 from quantumqtt.cli.failures import ExitCode, exit_code_of, report
+from quantumqtt.cli.log_directory import add_directory_commands
 from quantumqtt.errors import ConfigError, QuantuMQTTError, StorageError
 from quantumqtt.logwire import PartitionRange
 
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from quantumqtt.logreader import LogReader
 
 app = typer.Typer(
-    help="Look at the committed message log, and take rows out of it.",
+    help="Look at the message log a service offers, or at the data directory of a stopped broker.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+add_directory_commands(app)
 
 _FORMATS: Final = ("parquet", "arrow", "jsonl")
 
@@ -166,6 +169,23 @@ def export(
         print(json.dumps({"file": str(file), "format": kind, "rows": rows, "range": total}))
     else:
         print(f"{rows} rows in {file}")
+
+
+@app.command("token")
+def token(
+    user: Annotated[str, typer.Argument(metavar="USER", help="Whose rules apply to the reader.")],
+) -> None:
+    """Make a token for a reader of the log.
+
+    The line for the file of `--flight-readers` goes to standard output, the token itself, which is
+    in no file, to standard error: quantumqtt log token lake >> readers
+    """
+    with _reported():
+        with extras_explained():
+            from quantumqtt.flight import new_token, token_line
+        secret = new_token()
+        print(token_line(user, secret))
+        print(secret, file=sys.stderr)
 
 
 def choose_ranges(

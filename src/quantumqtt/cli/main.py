@@ -16,6 +16,7 @@ from quantumqtt.cli.pipeline import app as pipeline
 from quantumqtt.cli.serve import serve
 from quantumqtt.cli.test import probe_broker
 from quantumqtt.cli.torture import torture
+from quantumqtt.cli.up import up
 from quantumqtt.cli.version import version
 
 app = typer.Typer(
@@ -27,6 +28,7 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command()(serve)
+app.command()(up)
 add_familiar(app)
 app.command()(bench)
 app.command("test")(probe_broker)

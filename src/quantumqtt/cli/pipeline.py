@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +18,7 @@ from quantumqtt.cli.failures import ExitCode, exit_code_of, report
 from quantumqtt.errors import ConfigError, QuantuMQTTError
 
 if TYPE_CHECKING:
-    from quantumqtt.pipeline import LandProgress
+    from quantumqtt.pipeline import LandProgress, LandStart
 
 app = typer.Typer(
     help="Run jobs over the message log, on Spark.",
@@ -93,8 +93,15 @@ def land(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A setting of Spark; may be repeated."),
     ] = None,
+    until_input_ends: Annotated[
+        bool,
+        typer.Option("--until-input-ends", help="End also when standard input does."),
+    ] = False,
     json_wanted: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per batch, and no bar.")
+        bool,
+        typer.Option(
+            "--json", help="Print JSON: where it starts, then one object per batch; no bar."
+        ),
     ] = False,
 ) -> None:
     r"""Land every committed message in a table, raw, each exactly once.
@@ -126,7 +133,9 @@ def land(
             settings=parse_settings(conf or []),
         )
         with _stopping() as stop, _View(json_wanted=json_wanted) as view:
-            rows = run_land(options, on_progress=view.show, stop=stop)
+            if until_input_ends:
+                _stop_with_input(stop)
+            rows = run_land(options, on_start=view.begin, on_progress=view.show, stop=stop)
     except QuantuMQTTError as error:
         report(error)
         raise typer.Exit(exit_code_of(error)) from error
@@ -173,6 +182,13 @@ class _View:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def begin(self, start: "LandStart") -> None:
+        if self._json:
+            print(json.dumps(start.as_json()), flush=True)
+            return
+        doing = "landing" if start.running else "starting Spark"
+        self._bar.update(self._task, description=f"{doing} · {start.lag:,} behind")
+
     def show(self, progress: "LandProgress") -> None:
         if self._json:
             print(json.dumps(progress.as_json()), flush=True)
@@ -184,6 +200,18 @@ class _View:
             description=f"{progress.rows_total:,} rows · {progress.rows_per_s:,.0f}/s ·"
             f" batch {progress.batch_s:.1f} s · {progress.lag:,} behind",
         )
+
+
+def _stop_with_input(stop: threading.Event) -> None:
+    """Wish for the end when whoever holds our input is gone, however it went."""
+
+    def read() -> None:
+        with suppress(OSError):
+            while sys.stdin.buffer.read(4_096):
+                pass
+        stop.set()
+
+    threading.Thread(target=read, name="input", daemon=True).start()
 
 
 @contextmanager

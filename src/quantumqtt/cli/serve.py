@@ -11,10 +11,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Self
 
 import typer
 
@@ -22,6 +22,7 @@ from quantumqtt import __version__
 from quantumqtt.api import open_admin
 from quantumqtt.api.view import NodeFacts
 from quantumqtt.cli.failures import ExitCode, exit_code_of, report
+from quantumqtt.cli.log_door import LogDoor, open_log_door
 from quantumqtt.cli.ready import ReadyLine
 from quantumqtt.config import (
     Settings,
@@ -31,7 +32,7 @@ from quantumqtt.config import (
 )
 from quantumqtt.errors import ConfigError, QuantuMQTTError, TransportError
 from quantumqtt.node import Broker, NodeState, build_facts, load_contexts
-from quantumqtt.operations import Banner, Door, configure_logs, set_log_level
+from quantumqtt.operations import Banner, Door, JobReport, configure_logs, set_log_level
 from quantumqtt.policy import Access
 
 if TYPE_CHECKING:
@@ -43,7 +44,30 @@ _UMASK_PRIVATE: Final = 0o077
 # Where `serve` keeps its log when nobody says; in the working directory, as `.gitignore` knows.
 _DATA_DEFAULT: Final = Path("data")
 # What SIGHUP takes over; every other key needs a restart.
-_RELOADED: Final = frozenset({"log", "password_file", "acl_file", "tls"})
+_RELOADED: Final = frozenset({"log", "password_file", "acl_file", "flight_readers", "tls"})
+# Flags whose parameter has the name of the key they set, and those that set a key of a table.
+_SAME_KEY: Final = (
+    "durability",
+    "shards",
+    "data",
+    "admin",
+    "flight",
+    "flight_readers",
+    "allow_anonymous",
+    "password_file",
+    "acl_file",
+    "allow_plaintext_passwords",
+    "profile",
+)
+_TABLE_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
+    "tls": {
+        "certificate": "cert",
+        "key": "key",
+        "client_ca": "cafile",
+        "require_client_certificate": "require_certificate",
+    },
+    "log": {"level": "log_level", "format": "log_format"},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +78,22 @@ class Invocation:
     json_ready: bool
     mosquitto_conf: Path | None = None
     flags: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, flags: Mapping[str, object]) -> Self:
+        """Gather what the flags of `serve` say, by the names of its parameters."""
+        asked = {name: flags.get(name) for name in _SAME_KEY}
+        asked["listen"] = flags.get("listen") or None
+        for table, keys in _TABLE_KEYS.items():
+            said = {key: flags.get(name) for key, name in keys.items()}
+            asked[table] = {key: value for key, value in said.items() if value is not None} or None
+        config, conf = flags.get("config"), flags.get("mosquitto_conf")
+        return cls(
+            config_file=config if isinstance(config, Path) else None,
+            json_ready=bool(flags.get("json_ready")),
+            mosquitto_conf=conf if isinstance(conf, Path) else None,
+            flags={key: value for key, value in asked.items() if value is not None},
+        )
 
     def settings(self) -> Settings:
         """Gather settings from every source."""
@@ -118,6 +158,18 @@ def serve(
             " or off; default: 127.0.0.1:8080.",
         ),
     ] = None,
+    flight: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where to serve the message log over Arrow Flight, grpc+tls://HOST:PORT to"
+            " encrypt, or off; default: 127.0.0.1:8815.",
+        ),
+    ] = None,
+    flight_readers: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Who may read the log by a token; see `log token`."),
+    ] = None,
     allow_anonymous: Annotated[
         bool | None,
         typer.Option(help="Let clients in without credentials; default: on loopback only."),
@@ -151,33 +203,8 @@ def serve(
     ] = False,
 ) -> None:
     """Run a broker until SIGTERM or SIGINT."""
-    log = {"level": log_level, "format": log_format}
-    tls: dict[str, object | None] = {
-        "certificate": cert,
-        "key": key,
-        "client_ca": cafile,
-        "require_client_certificate": require_certificate,
-    }
-    asked: dict[str, object] = {
-        "listen": listen or None,
-        "tls": {name: value for name, value in tls.items() if value is not None} or None,
-        "durability": durability,
-        "shards": shards,
-        "data": data,
-        "admin": admin,
-        "allow_anonymous": allow_anonymous,
-        "password_file": password_file,
-        "acl_file": acl_file,
-        "allow_plaintext_passwords": allow_plaintext_passwords,
-        "profile": profile,
-        "log": {key: value for key, value in log.items() if value is not None} or None,
-    }
-    invocation = Invocation(
-        config_file=config,
-        json_ready=json_ready,
-        mosquitto_conf=mosquitto_conf,
-        flags={key: value for key, value in asked.items() if value is not None},
-    )
+    # First of all, while there is nothing in here but the flags.
+    invocation = Invocation.of(locals())
     raise typer.Exit(check(invocation) if check_only else run(invocation))
 
 
@@ -196,8 +223,8 @@ def check(invocation: Invocation) -> ExitCode:
     return ExitCode.OK
 
 
-def run(invocation: Invocation) -> ExitCode:
-    """Run a broker; returns when it has ended."""
+def run(invocation: Invocation, company: "Company | None" = None) -> ExitCode:
+    """Run a broker, and what keeps it company; returns when all of it has ended."""
     os.umask(_UMASK_PRIVATE)
     try:
         settings = invocation.settings()
@@ -206,35 +233,99 @@ def run(invocation: Invocation) -> ExitCode:
             _log.warning("unknown environment variable", extra={"variable": name, "meant": guess})
         for left_out in invocation.ignored():
             _log.warning("an option of mosquitto.conf is left out", extra={"option": left_out})
-        return asyncio.run(_Service(invocation, settings).live())
+        service = _Service(invocation, settings, company or Company())
+        code = asyncio.run(service.live())
+        if service.is_held_up:
+            # Everything of ours is stopped and on disk; what is left would never end.
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        return code
     except QuantuMQTTError as error:
         report(error)
         return exit_code_of(error)
 
 
-class _Service:
-    """One broker with its admin endpoint and its signals."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What runs once the broker is ready, for those who keep it company."""
 
-    def __init__(self, invocation: Invocation, settings: Settings) -> None:
+    settings: Settings
+    broker: Broker
+    log_url: str | None
+    admin_url: str | None
+
+
+class Company:
+    """What runs beside a broker, from ready to drain; `serve` has none, `up` has."""
+
+    log_token: str | None = None
+
+    def prepare(self, settings: Settings) -> None:
+        """Judge what was asked for, before anything starts.
+
+        Raises:
+            ConfigError: It cannot be.
+        """
+
+    def jobs(self) -> Sequence[JobReport]:
+        """Tell how the jobs are doing; asked from any thread."""
+        return ()
+
+    async def start(self, around: Surroundings) -> None:
+        """Begin; the broker accepts clients."""
+
+    async def stop(self) -> None:
+        """End; the broker and its log are still there."""
+
+    def kill(self) -> None:
+        """End at once; the process is about to leave."""
+
+
+class _Service:
+    """One broker with its admin endpoint, its log service and its signals."""
+
+    def __init__(self, invocation: Invocation, settings: Settings, company: Company) -> None:
         self._invocation = invocation
         self._settings = settings
+        self._company = company
         self._broker = Broker(settings)
+        self._log_door: LogDoor | None = None
+        self.is_held_up = False
         self._stop_wanted = asyncio.Event()
         self._reload_wanted = asyncio.Event()
 
     async def live(self) -> ExitCode:
         """Start, wait, drain, stop."""
         self._watch_signals()
+        self._company.prepare(self._settings)
         broker = self._broker
         await broker.start()
         admin = None
         try:
             admin = await asyncio.to_thread(self._start_admin)
-            self._announce(None if admin is None else admin.address.url)
+            admin_url = None if admin is None else admin.address.url
+            # Its libraries take longer to load than all the rest of a start: clients do not wait
+            # for a log service that nobody asked for.
+            is_asked = "flight" in self._settings.model_fields_set
+            if is_asked:
+                await asyncio.to_thread(self._open_log_door)
+            self._announce(admin_url, self._log_url)
+            if not is_asked:
+                await asyncio.to_thread(self._open_log_door)
+                if self._log_url is not None:
+                    _log.info("the log is served", extra={"url": self._log_url})
+            await self._company.start(
+                Surroundings(self._settings, broker, self._log_url, admin_url)
+            )
             await self._wait_until_over()
+            await self._company.stop()
             if broker.state is NodeState.READY:
                 await self._drain()
         finally:
+            await self._company.stop()
+            if self._log_door is not None:
+                self.is_held_up = not await asyncio.to_thread(self._log_door.close)
             if admin is not None:
                 await asyncio.to_thread(admin.stop)
             await broker.stop()
@@ -258,6 +349,7 @@ class _Service:
         if self._stop_wanted.is_set():
             _log.warning("second signal: stopping at once")
             sys.stderr.flush()
+            self._company.kill()
             # Native threads may be deep in a drain; only leaving the process is "at once".
             os._exit(ExitCode.INTERRUPTED)
         self._stop_wanted.set()
@@ -274,6 +366,8 @@ class _Service:
         try:
             settings = await asyncio.to_thread(self._invocation.settings)
             await self._broker.reload_access(settings)
+            if self._log_door is not None:
+                await asyncio.to_thread(self._log_door.reload, settings)
         except QuantuMQTTError as error:
             _log.error(
                 "configuration not reloaded, the old one stays",
@@ -303,7 +397,11 @@ class _Service:
         facts = NodeFacts(__version__, settings.durability, build_facts())
         try:
             server = open_admin(
-                self._broker, facts, address=settings.admin, host_names=settings.admin_hosts
+                self._broker,
+                facts,
+                address=settings.admin,
+                host_names=settings.admin_hosts,
+                jobs=self._company.jobs,
             )
             server.start()
         except (ConfigError, TransportError) as error:
@@ -313,7 +411,26 @@ class _Service:
             return None
         return server
 
-    def _announce(self, admin_url: str | None) -> None:
+    @property
+    def _log_url(self) -> str | None:
+        return None if self._log_door is None else self._log_door.url
+
+    def _open_log_door(self) -> None:
+        """Serve the message log; only an explicit wish for it may stop the broker."""
+        settings = self._settings
+        log = None if settings.flight is None else self._broker.message_log()
+        if log is None:
+            return
+        try:
+            self._log_door = open_log_door(
+                settings, self._broker, [log], own_token=self._company.log_token
+            )
+        except (ConfigError, TransportError) as error:
+            if "flight" in settings.model_fields_set:
+                raise
+            _log.warning("the log is not served", extra={"why": str(error), "remedy": error.hint})
+
+    def _announce(self, admin_url: str | None, log_url: str | None) -> None:
         """Tell people on standard error, programs on standard output."""
         settings = self._settings
         doors = [
@@ -321,9 +438,10 @@ class _Service:
             for one in self._broker.listeners
         ]
         if settings.log.format == "text":
-            Banner(__version__, doors, settings.durability, admin_url).show(sys.stderr)
+            Banner(__version__, doors, settings.durability, admin_url, log_url).show(sys.stderr)
         else:
-            _log.info("listening", extra={"urls": [door.url for door in doors], "admin": admin_url})
+            urls = [door.url for door in doors]
+            _log.info("listening", extra={"urls": urls, "admin": admin_url, "log": log_url})
         for door in doors:
             if not door.allow_anonymous and self._broker.access.users is None:
                 _log.warning(
@@ -335,7 +453,12 @@ class _Service:
                     },
                 )
         ready = ReadyLine(
-            self._broker.listeners, admin_url, settings.durability, os.getpid(), __version__
+            self._broker.listeners,
+            admin_url,
+            log_url,
+            settings.durability,
+            os.getpid(),
+            __version__,
         )
         try:
             print(ready.json() if self._invocation.json_ready else ready.text(), flush=True)

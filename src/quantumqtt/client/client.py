@@ -206,13 +206,21 @@ class Client:
             raise
 
     async def close(
-        self, *, drain_s: float = _DRAIN_S, session_expiry_s: int | None = None
+        self,
+        *,
+        drain_s: float = _DRAIN_S,
+        session_expiry_s: int | None = None,
+        with_will: bool = False,
     ) -> None:
         """Say goodbye. Waits up to `drain_s` for accepted publishes; what remains fails.
 
-        Idempotent. After it no task, thread or socket of this client is left.
+        `with_will` asks the server to publish the will all the same (MQTT 5; before it, a goodbye
+        always ends the will). Idempotent. After it no task, thread or socket of this client is
+        left.
         """
-        await self._driver.stop(drain_s=drain_s, session_expiry_s=session_expiry_s)
+        await self._driver.stop(
+            drain_s=drain_s, session_expiry_s=session_expiry_s, with_will=with_will
+        )
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in tasks:
             task.cancel()

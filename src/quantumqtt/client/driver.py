@@ -209,7 +209,9 @@ class Driver:
         self._task = self._loop.create_task(self._run(), name="quantumqtt client")
         return self._first
 
-    async def stop(self, *, drain_s: float, session_expiry_s: int | None = None) -> None:
+    async def stop(
+        self, *, drain_s: float, session_expiry_s: int | None = None, with_will: bool = False
+    ) -> None:
         """Say goodbye and end; every promise is kept or fails. Idempotent."""
         if self._is_closed:
             await self._close_store()
@@ -221,7 +223,8 @@ class Driver:
         with self._lock:
             self._is_closed = True
             was_open = self._session.state is State.OPEN
-            self._session.disconnect(session_expiry_s=session_expiry_s)
+            reason = ReasonCode.DISCONNECT_WITH_WILL if with_will else ReasonCode.SUCCESS
+            self._session.disconnect(reason, session_expiry_s=session_expiry_s)
         if was_open and self._transport is not None:
             self._flush()
             if self._commits is not None:

@@ -137,7 +137,8 @@ def _default(field: FieldInfo, facts: KeyFacts) -> str:
         case None:
             return "unset"
         case Address():
-            return f"`{value.url.removeprefix('http://')}`"
+            bare = value.url.removeprefix("http://").removeprefix("grpc://")
+            return f"`{bare}`"
         case tuple():
             urls = [entry.url for entry in value if isinstance(entry, Address)]
             return f"`{urls[0]}`" if urls else "empty"

@@ -1,4 +1,4 @@
-"""Addresses: where MQTT is served and where the admin endpoint is served.
+"""Addresses: where MQTT, the admin endpoint and the log service are served.
 
 A listen URL is `tcp://HOST[:PORT]`, `tls://…`, `ws://HOST[:PORT]/PATH`, `wss://…` or
 `unix:///PATH`. HOST is an IPv4 address, an IPv6 address in brackets or a name; PORT 0 asks the
@@ -16,6 +16,8 @@ from quantumqtt.errors import ConfigError
 
 MQTT_PORT: Final = 1883
 ADMIN_OFF: Final = "off"
+FLIGHT_PORT: Final = 8815
+FLIGHT_SCHEMES: Final = ("grpc", "grpc+tls")
 
 # Each with the port that is used when none is written.
 PORTS: Final = {"tcp": MQTT_PORT, "tls": 8883, "ws": 8083, "wss": 8084}
@@ -67,12 +69,12 @@ class Address:
     @property
     def is_plaintext(self) -> bool:
         """Whether bytes on this door travel unencrypted."""
-        return self.scheme in {"tcp", "ws", "http"}
+        return self.scheme in {"tcp", "ws", "http", "grpc"}
 
     @property
     def is_encrypted(self) -> bool:
         """Whether TLS is spoken here."""
-        return self.scheme in {"tls", "wss"}
+        return self.scheme in {"tls", "wss", "grpc+tls"}
 
     @property
     def is_websocket(self) -> bool:
@@ -139,6 +141,26 @@ def parse_admin(text: str) -> Address | None:
         raise ConfigError("is not HOST:PORT", hint="write 127.0.0.1:8080, or off")
     host, port = _host_and_port(parts, port_default=None)
     return Address(scheme="http", host=host, port=port)
+
+
+def parse_flight(text: str) -> Address | None:
+    """Read the address of the log service, `[grpc+tls://]127.0.0.1:8815`; `off` gives None.
+
+    Raises:
+        ConfigError: The address cannot be understood.
+    """
+    if text.lower() == ADMIN_OFF:
+        return None
+    scheme, separator, bare = text.removesuffix("/").rpartition("://")
+    if separator and scheme not in FLIGHT_SCHEMES:
+        raise ConfigError(
+            f"unknown scheme {scheme!r}", hint="write HOST:PORT, grpc+tls://HOST:PORT, or off"
+        )
+    parts = _split(f"grpc://{bare}")
+    if parts.path or parts.query or parts.fragment:
+        raise ConfigError("is not HOST:PORT", hint="write 127.0.0.1:8815, or off")
+    host, port = _host_and_port(parts, port_default=FLIGHT_PORT)
+    return Address(scheme or FLIGHT_SCHEMES[0], host, port)
 
 
 def _split(text: str) -> SplitResult:

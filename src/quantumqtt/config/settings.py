@@ -21,7 +21,7 @@ from quantumqtt.config.limits import (
     Count,
     Limits,
 )
-from quantumqtt.config.listen import Address, parse_admin
+from quantumqtt.config.listen import Address, parse_admin, parse_flight
 from quantumqtt.config.listeners import (
     ListenerSettings,
     TlsSettings,
@@ -64,6 +64,17 @@ def _admin_address(value: object) -> Address | None:
         raise refuse("is not HOST:PORT or off", 'write "127.0.0.1:8080" or "off"')
     try:
         return parse_admin(value)
+    except ConfigError as error:
+        raise refuse(str(error), error.hint or "") from error
+
+
+def _flight_address(value: object) -> Address | None:
+    if value is None or isinstance(value, Address):
+        return value
+    if not isinstance(value, str):
+        raise refuse("is not HOST:PORT or off", 'write "127.0.0.1:8815" or "off"')
+    try:
+        return parse_flight(value)
     except ConfigError as error:
         raise refuse(str(error), error.hint or "") from error
 
@@ -120,6 +131,52 @@ class StorageSettings(BaseModel):
         ge=MIB,
         le=64 * GIB,
         description="A checkpoint is written when the log has grown by this much.",
+    )
+    retention_age_s: Count = Field(
+        default=7 * DAY_S,
+        ge=1,
+        le=36_500 * DAY_S,
+        description="How long committed messages can be read from the message log.",
+    )
+    retention_bytes: Count = Field(
+        default=16 * GIB,
+        ge=MIB,
+        le=1_048_576 * GIB,
+        description="How much of the message log stays on disk; the oldest goes first. A file "
+        "goes as a whole, so up to one file more than this stays.",
+    )
+    chunk_bytes: Count = Field(
+        default=8 * MIB,
+        ge=64 * KIB,
+        le=32 * MIB,
+        description="The message log is written in files of about this size, and these are joined "
+        "to larger ones later.",
+    )
+    scrub_bytes_per_s: Count = Field(
+        default=8 * MIB,
+        ge=0,
+        le=GIB,
+        description="How fast files at rest are read again in the background to find damage; 0 "
+        "never reads them.",
+    )
+    scrub_interval_s: Count = Field(
+        default=DAY_S // 4,
+        ge=1,
+        le=7 * DAY_S,
+        description="From the beginning of one such round to that of the next.",
+    )
+    disk_bytes_max: Count | None = Field(
+        default=None,
+        ge=16 * MIB,
+        le=1024 * 1024 * GIB,
+        description="What the directory may take, where that is less than the disk has. From 80 % "
+        "on credits are halved and the log is cut; from 90 % on nothing new is taken.",
+    )
+    accept_unsafe: bool = Field(
+        default=False,
+        description="Whether profile `production` starts on storage that looks as if it kept "
+        "nothing: memory, no barriers, a container's layer, a network. Written down in "
+        "`storage.json` in the data directory.",
     )
     key_file: Annotated[
         Path | None, BeforeValidator(file_name), DefaultText("`keys` in the data directory")
@@ -214,6 +271,20 @@ class Settings(BaseModel):
         description="Further host names browsers may use for the admin address; IP addresses and "
         "`localhost` always work.",
     )
+    flight: Annotated[Address | None, PlainValidator(_flight_address), Flag("--flight")] = Field(
+        default=Address("grpc", "127.0.0.1", 8815),
+        description="Where the message log is served over Arrow Flight, or `off`. "
+        "`grpc+tls://HOST:PORT` encrypts with the certificate of `[tls]`. Without meaning under "
+        "`memory`, which keeps no log.",
+    )
+    flight_readers: Annotated[Path | None, BeforeValidator(file_name), Flag("--flight-readers")] = (
+        Field(
+            default=None,
+            description="Who may read the message log by a token, as `quantumqtt log token` writes "
+            "them. The rules of `acl_file` say which topics. Without one, readers on this machine "
+            "may do what anonymous clients may. Read again on SIGHUP.",
+        )
+    )
     allow_anonymous: Annotated[
         bool | None, Flag("--allow-anonymous"), DefaultText("only on loopback")
     ] = Field(
@@ -306,6 +377,7 @@ class Settings(BaseModel):
             *self._listen_relations(),
             *self._listener_relations(),
             *self._password_relations(),
+            *self._flight_relations(),
         ]
         if broken:
             raise refuse_relations(broken)
@@ -429,6 +501,30 @@ class Settings(BaseModel):
             for place, listener in self._places()
             if not self.passwords_allowed(listener)
         ]
+
+    def _flight_relations(self) -> Iterator[Relation]:
+        # The default must not stand in anybody's way; what was asked for must be possible.
+        if self.flight is None or "flight" not in self.model_fields_set:
+            return
+        if self.durability == "memory":
+            yield Relation(
+                ("flight", "durability"),
+                "there is no message log under memory",
+                "name a data directory, or remove the key",
+            )
+        if self.flight.is_encrypted:
+            if self.tls.certificate is None or self.tls.key is None:
+                yield Relation(
+                    ("flight", "tls.certificate"),
+                    f"{self.flight.url} needs a certificate and its key",
+                    "give certificate and key: --cert FILE --key FILE, or both keys in [tls]",
+                )
+        elif not self.flight.is_loopback:
+            yield Relation(
+                ("flight",),
+                f"{self.flight.url} would send rows and tokens in the clear",
+                f"write {self.flight.url.replace('grpc', 'grpc+tls', 1)}, or bind it to loopback",
+            )
 
     def _listen_relations(self) -> list[Relation]:
         # Not `min_length`: an entry that is refused would be reported as missing, too.

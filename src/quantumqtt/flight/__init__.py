@@ -12,19 +12,28 @@ slow is slowed by HTTP/2 flow control and holds its share and nothing else; noth
 holds the log.
 """
 
+from quantumqtt.flight.broker_log import BrokerLog, NativeLog
 from quantumqtt.flight.gate import Gate, LoopbackGate, Reader, TokenGate
 from quantumqtt.flight.limits import FlightLimits
+from quantumqtt.flight.readers import BrokerGate, load_readers, new_token, open_gate, token_line
 from quantumqtt.flight.service import LogService, ServiceTls
 from quantumqtt.flight.store import LogStore, ReadPlan
 
 __all__ = [
+    "BrokerGate",
+    "BrokerLog",
     "FlightLimits",
     "Gate",
     "LogService",
     "LogStore",
     "LoopbackGate",
+    "NativeLog",
     "ReadPlan",
     "Reader",
     "ServiceTls",
     "TokenGate",
+    "load_readers",
+    "new_token",
+    "open_gate",
+    "token_line",
 ]

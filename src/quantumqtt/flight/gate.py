@@ -5,7 +5,7 @@ whether it exists or not; topics that it may not see are left out by the store, 
 """
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,11 +21,18 @@ TOKEN_LENGTH_MIN = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Who reads, and what: None means every tenant, or every topic."""
+    """Who reads, and what.
+
+    Attributes:
+        tenants: None means every one.
+        topics: Filters of what may be seen; None means everything.
+        judge: Has the last word about a topic, where filters alone cannot say it.
+    """
 
     name: str
     tenants: frozenset[str] | None = None
     topics: tuple[str, ...] | None = None
+    judge: Callable[[str], bool] | None = None
 
     def may_read(self, tenant: str) -> bool:
         """Tell whether a tenant's log is open to this reader at all."""

@@ -45,6 +45,8 @@ _CALL: Final = "quantumqtt-call"
 _BEARER: Final = "bearer "
 # MQTT 5: quota exceeded.
 _QUOTA: Final = 0x97
+# MQTT 5: not authorized.
+_NOT_YOURS: Final = 0x87
 
 _Answer = TypeVar("_Answer")
 
@@ -214,6 +216,7 @@ class LogService(flight.FlightServerBase):
                 end=read.end,
                 topics=read.topics,
                 allowed=call.reader.topics,
+                judge=call.reader.judge,
                 columns=read.columns,
                 bytes_max=self._limits.stream_bytes,
             )
@@ -285,6 +288,13 @@ class LogService(flight.FlightServerBase):
         """Read a ticket, settle its end, and see that the whole range is there."""
         ticket = ReadTicket.from_bytes(spelled)
         held = self._range(reader, ticket.tenant, ticket.partition)
+        if reader.topics is not None and not ticket.topics:
+            # Whoever asks for every row counts on dense offsets; a gap would look like a loss.
+            raise NotAuthorized(
+                f"{reader.name} may not read every topic of {ticket.tenant}",
+                hint="ask for topics: -t '#' gives those that are open to you (Spark: topicFilter)",
+                reason_code=_NOT_YOURS,
+            )
         end = held.end if ticket.end is None else ticket.end
         check_range(ticket, held, end)
         settled = ReadTicket(
@@ -302,7 +312,11 @@ class LogService(flight.FlightServerBase):
         for name, partitions in self._offsets(reader, tenant).tenants.items():
             for number, held in sorted(partitions.items()):
                 ticket = ReadTicket(
-                    tenant=name, partition=number, start=held.earliest, end=held.end
+                    tenant=name,
+                    partition=number,
+                    start=held.earliest,
+                    end=held.end,
+                    topics=() if reader.topics is None else ("#",),
                 )
                 yield self._flight(ticket, held)
 

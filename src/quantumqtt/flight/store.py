@@ -1,6 +1,6 @@
 """What the service needs of a log; the broker's own and the tests' stand-in both are one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,7 @@ class ReadPlan:
         topics: What the reader asks for; () is everything.
         allowed: What the reader may see; None is everything. A row is given out only when it
             matches both, and leaves no trace in the answer otherwise.
+        judge: Asked about each topic of a row that passes both; None lets all of them through.
         columns: Which, in this order; None is all.
         bytes_max: What the reader that is returned may hold in memory, beyond one single row.
     """
@@ -33,6 +34,7 @@ class ReadPlan:
     allowed: tuple[str, ...] | None
     columns: tuple[str, ...] | None
     bytes_max: int
+    judge: Callable[[str], bool] | None = None
 
 
 class LogStore(Protocol):

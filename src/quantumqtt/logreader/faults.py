@@ -1,5 +1,8 @@
 """What Flight says went wrong, in this package's words."""
 
+import re
+from typing import Final
+
 import pyarrow as pa
 from pyarrow import flight
 
@@ -7,6 +10,7 @@ from quantumqtt.errors import (
     ConnectFailed,
     ConnectionLost,
     NotAuthorized,
+    OffsetExpired,
     QuantuMQTTError,
     ResponseTimeout,
     SourceError,
@@ -14,6 +18,8 @@ from quantumqtt.errors import (
 )
 from quantumqtt.logreader.place import LogPlace
 from quantumqtt.logwire import read_refusal
+
+_EXPIRED: Final = re.compile(r"offsets (\d+) to (\d+) have expired")
 
 # What Flight and Arrow raise; an interrupted socket below a stream appears as OSError.
 FAULTS = (pa.ArrowException, OSError)
@@ -24,6 +30,15 @@ def translate(fault: BaseException, place: LogPlace) -> QuantuMQTTError:
     words = str(fault)
     if (refusal := read_refusal(words)) is not None:
         return refusal
+    if (expired := _EXPIRED.search(words)) is not None:
+        # From the middle of a stream, where only words come through.
+        start, earliest = int(expired.group(1)), int(expired.group(2))
+        return OffsetExpired(
+            f"offsets {start} to {earliest - 1} have expired while they were read",
+            hint="longer retention keeps slow readers safe",
+            start=start,
+            earliest=earliest,
+        )
     first = words.splitlines()[0][:300] if words else type(fault).__name__
     where = f"log service at {place.endpoint}"
     if isinstance(fault, flight.FlightUnauthenticatedError | flight.FlightUnauthorizedError):

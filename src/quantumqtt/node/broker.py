@@ -30,6 +30,7 @@ from quantumqtt.node.lifecycle import Lifecycle, NodeState
 from quantumqtt.node.narrator import Narrator
 from quantumqtt.node.native import (
     NODE_ID_EMBEDDED,
+    MessageLog,
     NativeEvent,
     NativeNode,
     NodePlan,
@@ -41,6 +42,7 @@ from quantumqtt.node.native import (
 )
 from quantumqtt.node.news import NewsDesk, news_of
 from quantumqtt.node.password_desk import PasswordDesk
+from quantumqtt.node.storage_probe import enforce_storage, probe_storage
 from quantumqtt.node.system_topics import SystemTopics
 from quantumqtt.policy import Access, Authenticate, Hooks, Mechanism, overrides
 from quantumqtt.policy.mechanisms import method_names
@@ -141,6 +143,7 @@ class Broker:
         self._lifecycle = Lifecycle()
         self._node: NativeNode | None = None
         self._data: DataDirectory | None = None
+        self._storage_findings: tuple[str, ...] = ()
         self._desk: AdmissionDesk | None = None
         self._pump: EventPump | None = None
         self._narrator = Narrator()
@@ -169,12 +172,62 @@ class Broker:
         Raises:
             TransportError: The broker is not running.
         """
+        return self._running_node().statistics()
+
+    def message_log(self, partition: int = 0) -> MessageLog | None:
+        """Give what was committed in a partition to read; None under durability `memory`.
+
+        It may be used from any thread, for as long as the broker runs.
+
+        Raises:
+            TransportError: The broker is not running.
+            ValueError: There is no such partition.
+        """
+        return self._running_node().message_log(partition)
+
+    @property
+    def storage_findings(self) -> tuple[str, ...]:
+        """What is suspicious about the disk below the log."""
+        return self._storage_findings
+
+    def digest(self) -> tuple[int, str]:
+        """Take the last index in the state and the digest of all of it; walks the state.
+
+        Blocks until the state's owner answers, so not for an event loop.
+
+        Raises:
+            TransportError: The broker is not running.
+        """
+        return self._running_node().digest()
+
+    def session(self, client_id: str) -> dict[str, object] | None:
+        """Take a copy of a client's stored session, None when it has none; blocks like `digest`.
+
+        Raises:
+            TransportError: The broker is not running.
+        """
+        return self._running_node().session(client_id)
+
+    def _running_node(self) -> NativeNode:
         node = self._node
         if node is None:
             raise TransportError(
                 "the broker is not running", hint="ask inside `async with Broker(...)`"
             )
-        return node.statistics()
+        return node
+
+    def tell(self, values: Mapping[str, object]) -> None:
+        """Say under `$SYS/broker/…` what a companion of this broker has to say, kept for later.
+
+        An empty value ends what was said. A broker that does not report (`sys_interval_s = 0`) or
+        does not run says nothing.
+        """
+        node = self._node
+        if node is None or not self.settings.sys_interval_s:
+            return
+        node.say(
+            [(f"$SYS/broker/{name}", str(said).encode(), True) for name, said in values.items()]
+        )
 
     def events(self, *, buffer_count_max: int = BUFFER_COUNT_MAX_DEFAULT) -> EventStream:
         """Watch what happens from now on; the stream ends when the broker stops.
@@ -192,11 +245,13 @@ class Broker:
             stream.close()
         else:
             self._streams.append(stream)
+            self._choose_news()
         return stream
 
     def on_event(self, callback: Callable[[BrokerEvent], None]) -> None:
         """Call `callback` for every event, in the event loop; it must return quickly."""
         self._callbacks.append(callback)
+        self._choose_news()
 
     async def start(self) -> None:
         """Claim, bind and begin to accept.
@@ -276,10 +331,27 @@ class Broker:
             if self._data is not None:
                 self._data.release()
 
+    async def _probe_storage(self, settings: Settings) -> None:
+        """Look whether the disk below the log can be trusted (LOG-36)."""
+        log = plan_log(settings)
+        if log is None:
+            return
+        findings = await _in_thread(lambda: probe_storage(log.directory))
+        enforce_storage(
+            log.directory,
+            findings,
+            is_production=settings.profile == "production",
+            is_accepted=settings.storage.accept_unsafe,
+        )
+        self._storage_findings = findings
+        for finding in findings:
+            _log.warning("storage may lose what was acknowledged", extra={"reason": finding})
+
     async def _start(self) -> None:
         settings = self.settings
         if settings.data is not None:
             self._data = DataDirectory.claim(settings.data)
+        await self._probe_storage(settings)
         # Files are read and names resolved away from the loop: both may block.
         access = self._access = await _in_thread(lambda: Access.load(settings))
         listeners = await _in_thread(lambda: plan_listeners(settings))
@@ -319,6 +391,7 @@ class Broker:
         self._start_desks(node)
         self._pump = EventPump(node, on_batch=self._on_batch)
         self._pump.start()
+        self._choose_news()
 
     def _start_desks(self, node: NativeNode) -> None:
         """Start whoever answers clients and tells hooks."""
@@ -408,6 +481,22 @@ class Broker:
         old, new = self.settings.listeners, settings.listeners
         return settings if [one.url for one in old] == [one.url for one in new] else self.settings
 
+    def _choose_news(self) -> None:
+        """Have the shards tell who comes and goes if anybody in Python listens.
+
+        Most brokers have nobody, and then a connect wakes no interpreter. `$SYS` needs no word from
+        here: shards see who subscribes.
+        """
+        listeners = (self._came, self._left, self._authentications)
+        always = (
+            any(one is not None for one in listeners)
+            or bool(self._streams or self._callbacks)
+            or self._narrator.wants_sessions
+        )
+        # A node is there before it runs; the pump is not.
+        if self._node is not None and self._pump is not None:
+            self._node.tell_sessions(always=always)
+
     def _on_batch(self, batch: Sequence[NativeEvent]) -> None:
         """Hand one batch to everybody concerned, those that clients wait for first."""
         self._on_requests([event for event in batch if event.kind == "admission_wanted"])
@@ -445,7 +534,10 @@ class Broker:
         desk.on_requests(one for one in requests if one.user_name not in known)
 
     def _publish(self, events: Sequence[BrokerEvent]) -> None:
-        self._streams = [stream for stream in self._streams if not stream.closed]
+        listening = [stream for stream in self._streams if not stream.closed]
+        if len(listening) < len(self._streams):
+            self._streams = listening
+            self._choose_news()
         for stream in self._streams:
             stream.feed(events)
         for callback in self._callbacks:

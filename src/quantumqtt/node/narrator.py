@@ -23,6 +23,8 @@ _LEVELS: Final = {
     "access_denied": logging.INFO,
     "overrun": logging.WARNING,
     "shard_failed": logging.ERROR,
+    "log_damaged": logging.ERROR,
+    "disk_level_changed": logging.WARNING,
 }
 _WORDS: Final = {
     "session_opened": "client connected",
@@ -31,6 +33,8 @@ _WORDS: Final = {
     "access_denied": "access denied",
     "overrun": "events were lost: Python does not keep up",
     "shard_failed": "a shard thread failed; the broker has to be restarted",
+    "log_damaged": "a file of the log was damaged at rest; a checkpoint is made to do without it",
+    "disk_level_changed": "the disk of the log",
 }
 
 
@@ -43,6 +47,11 @@ class Narrator:
         self._window_start = clock()
         self._lines_left = LINES_PER_SECOND_MAX
         self._left_out = 0
+
+    @property
+    def wants_sessions(self) -> bool:
+        """Whether who comes and goes is logged."""
+        return _log.isEnabledFor(_LEVELS["session_opened"])
 
     def on_events(self, events: Iterable[NativeEvent]) -> None:
         """Log the events that the log level asks for."""

@@ -17,6 +17,9 @@ TENANT_DEFAULT: Final = "default"
 NODE_ID_EMBEDDED: Final = 1
 PARTITIONS_EMBEDDED: Final = 1
 KEY_FILE: Final = "keys"
+CHUNK_BYTES_DEFAULT: Final = 8 * 1024 * 1024
+
+MessageLog = _core.MessageLog
 
 
 class NativeListener(Protocol):
@@ -158,6 +161,38 @@ class LogStatistics(Protocol):
     def checkpoint_error(self) -> str | None:
         """Why the latest attempt failed, if it did."""
 
+    @property
+    def disk_level(self) -> str:
+        """`roomy`, `tight` or `full`."""
+
+    @property
+    def disk_used_bytes(self) -> int:
+        """What the log has of its disk."""
+
+    @property
+    def disk_capacity_bytes(self) -> int:
+        """What it has and could have."""
+
+    @property
+    def scrub_bytes_total(self) -> int:
+        """Bytes at rest that were read again."""
+
+    @property
+    def scrub_passes_total(self) -> int:
+        """Times that everything at rest was."""
+
+    @property
+    def scrub_findings_total(self) -> int:
+        """Files that did not check out."""
+
+    @property
+    def scrub_coverage_age_ms(self) -> int:
+        """Since the last time that everything was."""
+
+    @property
+    def scrub_damage(self) -> str | None:
+        """What does not check out now."""
+
 
 class Statistics(Protocol):
     """A frozen snapshot of the node's counters; the only thing exporters read."""
@@ -205,6 +240,18 @@ class Statistics(Protocol):
     @property
     def queued_bytes(self) -> int:
         """Their bytes."""
+
+    @property
+    def dedupe_keys(self) -> int:
+        """De-duplication keys of publishes that are remembered."""
+
+    @property
+    def publishes_deduplicated_total(self) -> int:
+        """Publishes that were acknowledged only, because their key was known."""
+
+    @property
+    def dedupe_keys_pressed_out_total(self) -> int:
+        """Keys forgotten before their time because there were too many."""
 
     @property
     def subscriptions(self) -> int:
@@ -279,6 +326,9 @@ class NativeNode(Protocol):
     def poll_events(self, count_max: int = ...) -> Sequence[NativeEvent]:
         """Take what happened, oldest first, without waiting."""
 
+    def tell_sessions(self, *, always: bool) -> None:
+        """Tell who comes and goes always, or only while a client subscribes to such news."""
+
     def answer_admissions(
         self, verdicts: Sequence[tuple[int, int]], *, may_be_remembered: bool = ...
     ) -> None:
@@ -298,6 +348,15 @@ class NativeNode(Protocol):
 
     def statistics(self) -> Statistics:
         """Take a snapshot of the counters."""
+
+    def message_log(self, partition: int = ...) -> MessageLog | None:
+        """Give what was committed in a partition to read; None under `memory`."""
+
+    def digest(self) -> tuple[int, str]:
+        """Take the last index in the state, and the digest of all of it."""
+
+    def session(self, client_id: str) -> dict[str, object] | None:
+        """Take a copy of a stored session."""
 
     def drain(self, deadline_ms: int) -> bool:
         """Stop accepting and let clients leave; blocks."""
@@ -336,6 +395,12 @@ class LogPlan:
     segment_bytes: int
     checkpoint_interval_s: int
     checkpoint_log_bytes: int
+    retention_age_s: int | None = None
+    retention_bytes: int | None = None
+    chunk_bytes: int = CHUNK_BYTES_DEFAULT
+    scrub_bytes_per_s: int = 0
+    scrub_interval_s: int = 21_600
+    disk_bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +483,12 @@ def plan_log(settings: Settings) -> LogPlan | None:
         segment_bytes=storage.segment_bytes,
         checkpoint_interval_s=storage.checkpoint_interval_s,
         checkpoint_log_bytes=storage.checkpoint_log_bytes,
+        retention_age_s=storage.retention_age_s,
+        retention_bytes=storage.retention_bytes,
+        chunk_bytes=storage.chunk_bytes,
+        scrub_bytes_per_s=storage.scrub_bytes_per_s,
+        scrub_interval_s=storage.scrub_interval_s,
+        disk_bytes_max=storage.disk_bytes_max,
     )
 
 
@@ -429,6 +500,12 @@ def _native_log(plan: LogPlan) -> _core.LogSpec:
         segment_bytes=plan.segment_bytes,
         checkpoint_interval_s=plan.checkpoint_interval_s,
         checkpoint_log_bytes=plan.checkpoint_log_bytes,
+        retention_age_s=plan.retention_age_s,
+        retention_bytes=plan.retention_bytes,
+        chunk_bytes=plan.chunk_bytes,
+        scrub_bytes_per_s=plan.scrub_bytes_per_s,
+        scrub_interval_s=plan.scrub_interval_s,
+        disk_bytes_max=plan.disk_bytes_max,
     )
 
 

@@ -48,6 +48,7 @@ class Banner:
     doors: Sequence[Door]
     durability: Durability
     admin_url: str | None
+    log_url: str | None = None
 
     def lines(self) -> Iterable[tuple[str, str]]:
         """Give label and text of every line; an empty label continues the one above."""
@@ -55,6 +56,8 @@ class Banner:
             who = "" if door.allow_anonymous else "  (credentials required)"
             yield ("listening" if number == 0 else ""), f"{door.url}{who}"
         yield "admin", self.admin_url or "off"
+        if self.log_url is not None:
+            yield "log", self.log_url
         yield "durability", _PROMISES[self.durability]
         for number, (label, command) in enumerate(self._things_to_try()):
             yield ("try" if number == 0 else ""), f"{command}  # {label}"

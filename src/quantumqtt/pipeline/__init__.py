@@ -6,6 +6,6 @@ imports pyspark when it starts.
 
 from quantumqtt.pipeline.checkpoint import read_checkpoint
 from quantumqtt.pipeline.land import LandOptions, run_land
-from quantumqtt.pipeline.progress import LandProgress
+from quantumqtt.pipeline.progress import LandProgress, LandStart
 
-__all__ = ["LandOptions", "LandProgress", "read_checkpoint", "run_land"]
+__all__ = ["LandOptions", "LandProgress", "LandStart", "read_checkpoint", "run_land"]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from quantumqtt.errors import ConfigError, InternalError, LandingConflict, TableMismatch
 from quantumqtt.logreader import LogPlace, LogReader
 from quantumqtt.pipeline.checkpoint import CheckpointEnds, read_checkpoint
-from quantumqtt.pipeline.progress import LandProgress, read_progress
+from quantumqtt.pipeline.progress import LandProgress, LandStart, count_rows, read_progress
 from quantumqtt.spark.offsets import Ends
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def plan_start(
 def run_land(
     options: LandOptions,
     *,
+    on_start: Callable[[LandStart], None] = lambda _: None,
     on_progress: Callable[[LandProgress], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> int:
@@ -131,12 +132,15 @@ def run_land(
             hint="a table takes one tenant's log; name another --table",
         )
     held = LogReader(options.place, tenant=options.tenant).partitions()
-    starting = plan_start(
-        read_checkpoint(checkpoint),
-        {number: end for (_, number), end in landed.items()},
-        held,
-        filtered=bool(options.topics),
-    )
+    ends = {number: end for (_, number), end in landed.items()}
+    starting = plan_start(read_checkpoint(checkpoint), ends, held, filtered=bool(options.topics))
+    begun = {number: max(rows.earliest, ends.get(number, 0)) for number, rows in held.items()}
+    lag = sum(rows.end - begun[number] for number, rows in held.items())
+    on_start(LandStart(lag=lag, ends=begun))
+    stop = stop or threading.Event()
+    if stop.is_set():
+        return 0
+    place.sweep()
     spark = local_session("quantumqtt land", master=options.master, settings=_settings(options))
     try:
         register(spark)
@@ -157,7 +161,9 @@ def run_land(
             else writing.trigger(processingTime=f"{options.interval_s} seconds")
         )
         try:
-            return _follow(writing.start(), on_progress, stop or threading.Event())
+            query = writing.start()
+            on_start(LandStart(lag=lag, ends=begun, running=True))
+            return _follow(query, on_progress, stop)
         except Exception as failure:
             typed = typed_error(failure)
             if typed is None:
@@ -185,7 +191,7 @@ def _follow(
         for told in query.recentProgress:
             fields = json.loads(told.json) if hasattr(told, "json") else dict(told)
             # Spark repeats the last batch's number while nothing new comes.
-            if fields["batchId"] > reported and fields["numInputRows"] > 0:
+            if fields["batchId"] > reported and count_rows(fields) > 0:
                 progress = read_progress(fields, rows)
                 rows, reported = progress.rows_total, progress.batch
                 on_progress(progress)

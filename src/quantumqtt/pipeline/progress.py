@@ -8,6 +8,26 @@ from quantumqtt.spark import offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LandStart:
+    """Where landing goes on.
+
+    Attributes:
+        lag: Committed rows that have not landed.
+        ends: Next offset of each partition.
+        running: Whether Spark has started; it takes a while.
+    """
+
+    lag: int
+    ends: Mapping[int, int]
+    running: bool = False
+
+    def as_json(self) -> dict[str, object]:
+        """Spell it for `--json`."""
+        offsets = {str(number): end for number, end in sorted(self.ends.items())}
+        return {"running": self.running, "lag": self.lag, "offsets": offsets}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LandProgress:
     """One micro-batch that has landed.
 
@@ -54,8 +74,7 @@ def read_progress(told: Mapping[str, object], rows_before: int) -> LandProgress:
     latest = _ends(source.get("latestOffset"))
     duration = told.get("durationMs")
     took_ms = duration.get("triggerExecution", 0) if isinstance(duration, Mapping) else 0
-    rows, batch = told["numInputRows"], told["batchId"]
-    assert isinstance(rows, int), "rows are counted"
+    rows, batch = count_rows(told), told["batchId"]
     assert isinstance(batch, int), "batches are numbered"
     return LandProgress(
         batch=batch,
@@ -65,6 +84,13 @@ def read_progress(told: Mapping[str, object], rows_before: int) -> LandProgress:
         lag=sum(max(0, end - ends.get(number, 0)) for number, end in latest.items()),
         ends=ends,
     )
+
+
+def count_rows(told: Mapping[str, object]) -> int:
+    """Count the rows of a batch; through Spark Connect only the sources tell theirs."""
+    sources = told["sources"]
+    assert isinstance(sources, list), "Spark lists the sources of a query"
+    return sum(int(source["numInputRows"]) for source in sources)
 
 
 def _ends(told: object) -> offsets.Ends:

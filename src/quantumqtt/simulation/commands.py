@@ -119,6 +119,8 @@ class Publish:
     retain: bool = False
     dup: bool = False
     captured: bool = False
+    dedupe: tuple[str, str] | None = None
+    """Identity and key under which it counts once."""
     expiry_s: int | None = None
     properties: bytes = b""
 

@@ -131,7 +131,8 @@ def _nested(name: str, key: str, value: object) -> object:
             return value
 
 
-def _effect(name: str, fields: dict[str, object]) -> Effect:
+def effect_of(name: str, fields: dict[str, object]) -> Effect:
+    """Make a frozen value of an effect as it crosses the bridge."""
     if name in ("SessionOpened", "Subscribed"):
         fields = _with_subscriptions(fields)
     return _EFFECTS[name](**fields)
@@ -144,6 +145,11 @@ def _with_subscriptions(fields: dict[str, object]) -> dict[str, object]:
         if isinstance(rows, tuple):
             fields[key] = tuple(Subscription(*row) for row in rows)
     return fields
+
+
+def view_of(fields: dict[str, object] | None) -> SessionView | None:
+    """Make a frozen value of a session as it crosses the bridge."""
+    return None if fields is None else _VIEW(**_with_subscriptions(fields))
 
 
 class Crank:
@@ -165,7 +171,7 @@ class Crank:
             ValueError: The bytes are no entry; nothing was changed.
             InternalError: A command cannot be applied; this machine must not be used any more.
         """
-        return [_effect(name, fields) for name, fields in self._machine.apply(entry)]
+        return [effect_of(name, fields) for name, fields in self._machine.apply(entry)]
 
     def digest(self) -> str:
         """Name the whole state: equal in two machines exactly when their states are."""
@@ -210,8 +216,7 @@ class Crank:
 
     def session(self, client_id: str) -> SessionView | None:
         """Look at one stored session."""
-        fields = self._machine.session(client_id)
-        return None if fields is None else _VIEW(**_with_subscriptions(fields))
+        return view_of(self._machine.session(client_id))
 
     def retained_offsets(self, filter_text: str, *, now_ms: int) -> Sequence[int]:
         """Offsets of the retained messages a new subscription would receive, in order."""

@@ -19,15 +19,24 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from quantumqtt.spark.decode import from_payload
+    from quantumqtt.spark.distinct import distinct_messages
     from quantumqtt.spark.registration import local_session, register
     from quantumqtt.spark.source import LogSource
     from quantumqtt.spark.table import LakeTable
 
-__all__ = ["LakeTable", "LogSource", "from_payload", "local_session", "register"]
+__all__ = [
+    "LakeTable",
+    "LogSource",
+    "distinct_messages",
+    "from_payload",
+    "local_session",
+    "register",
+]
 
 _HOMES: Final = {
     "LakeTable": "quantumqtt.spark.table",
     "LogSource": "quantumqtt.spark.source",
+    "distinct_messages": "quantumqtt.spark.distinct",
     "from_payload": "quantumqtt.spark.decode",
     "local_session": "quantumqtt.spark.registration",
     "register": "quantumqtt.spark.registration",

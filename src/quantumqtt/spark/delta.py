@@ -93,6 +93,9 @@ class DeltaPlace:
         for file in files:
             (self._home / file.path).unlink(missing_ok=True)
 
+    def sweep(self) -> None:
+        """Leave it to `vacuum`, which knows what readers of older versions still need."""
+
     def _open(self) -> DeltaTable | None:
         if not (self._home / "_delta_log").is_dir():
             return None

@@ -40,6 +40,9 @@ class LandingPlace(Protocol):
     def discard(self, files: list[LandedFile]) -> None:
         """Remove files that no commit will name."""
 
+    def sweep(self) -> None:
+        """Remove what a killed run left unfinished; only before a run starts."""
+
 
 @dataclass
 class WrittenFiles(WriterCommitMessage):

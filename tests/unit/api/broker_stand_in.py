@@ -41,11 +41,25 @@ class BrokerStandIn:
     )
     snapshot: FakeStatistics | None = BUSY
     access: Access = field(default_factory=Access)
+    storage_findings: Sequence[str] = ()
+
+    def message_log(self) -> None:
+        self.statistics()
 
     def statistics(self) -> FakeStatistics:
         if self.snapshot is None:
             raise TransportError("the broker is not running")
         return self.snapshot
+
+    def digest(self) -> tuple[int, str]:
+        if self.snapshot is None:
+            raise TransportError("the broker is not running")
+        return 12, "ab" * 16
+
+    def session(self, client_id: str) -> dict[str, object] | None:
+        if self.snapshot is None:
+            raise TransportError("the broker is not running")
+        return {"client_id": client_id} if client_id == "a/b ü" else None
 
 
 def _view_fits(broker: BrokerStandIn) -> BrokerView:

@@ -6,7 +6,9 @@ import httpx
 import pytest
 
 from quantumqtt.api.app import admin_app
+from quantumqtt.api.view import statistics_document
 from quantumqtt.node import NodeState
+from quantumqtt.operations import JobReport
 from tests.unit.api.broker_stand_in import FACTS, BrokerStandIn
 
 PATHS = ["/", "/metrics", "/livez", "/readyz", "/v1/statistics"]
@@ -114,6 +116,16 @@ def test_statistics_are_the_snapshot() -> None:
     assert counters["uptime_ms"] == 61_500
 
 
+def test_jobs_beside_the_broker_are_told() -> None:
+    assert ask("/v1/statistics").json()["jobs"] == {}
+    job = JobReport(name="land", state="pausing", lag=4, restarts_total=2, why="no disk")
+    told = statistics_document(BrokerStandIn(), FACTS, lambda: [job])["jobs"]
+    assert isinstance(told, dict)
+    assert told["land"]["state"] == "pausing"
+    assert (told["land"]["lag"], told["land"]["restarts_total"]) == (4, 2)
+    assert told["land"]["why"] == "no disk"
+
+
 def test_statistics_of_a_broker_that_is_gone_are_null() -> None:
     document = ask(
         "/v1/statistics", broker=BrokerStandIn(state=NodeState.STOPPED, snapshot=None)
@@ -129,3 +141,37 @@ def test_metrics_speak_the_format_that_is_asked_for() -> None:
     modern = ask("/metrics", headers=accept)
     assert modern.headers["content-type"].startswith("application/openmetrics-text")
     assert modern.text.endswith("# EOF\n")
+
+
+def test_the_digest_of_the_state_is_told_with_its_index() -> None:
+    reply = ask("/v1/digest")
+    assert reply.json() == {"index": 12, "digest": "ab" * 16}
+    assert ask("/v1/digest", broker=BrokerStandIn(snapshot=None)).status_code == 503
+
+
+def test_a_session_is_found_by_any_client_id_and_its_absence_is_404() -> None:
+    reply = ask("/v1/sessions/a%2Fb%20%C3%BC")
+    assert reply.json() == {"client_id": "a/b ü"}
+    absent = ask("/v1/sessions/nobody")
+    assert absent.status_code == 404
+    assert absent.json() == {"problem": "no session is stored for client id 'nobody'"}
+    stopped = BrokerStandIn(snapshot=None)
+    assert ask("/v1/sessions/nobody", broker=stopped).status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/v1/digest", "/v1/sessions/nobody"])
+def test_the_state_is_shown_on_loopback_only(path: str) -> None:
+    app = admin_app(BrokerStandIn(), FACTS, explains_rules=False)
+
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return await client.get(path)
+
+    assert asyncio.run(send()).status_code == 403
+
+
+def test_what_is_suspicious_about_storage_is_a_detail_of_readiness() -> None:
+    reply = ask("/readyz", broker=BrokerStandIn(storage_findings=("tmpfs is memory",)))
+    assert reply.status_code == 200
+    assert reply.json() == {"ready": True, "reasons": [], "details": ["storage: tmpfs is memory"]}

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from quantumqtt.api.metrics import metrics_registry, render_metrics
 from quantumqtt.node import NodeState
+from quantumqtt.operations import JobReport
 from tests.harness.fake_node import FakeStatistics
 from tests.unit.api.broker_stand_in import FACTS, BrokerStandIn
 
@@ -92,6 +93,24 @@ def test_a_broker_that_is_gone_still_says_that_it_is_not_ready() -> None:
     samples = scraped(BrokerStandIn(state=NodeState.STOPPED, snapshot=None))
     assert samples["quantumqtt_ready"] == 0
     assert "quantumqtt_connections" not in samples
+
+
+def test_jobs_tell_how_far_behind_they_are() -> None:
+    jobs = [
+        JobReport(name="land", state="working", lag=7, rows_per_s=12.5, batch_s=0.5, rows_total=90),
+        JobReport(name="audit", restarts_total=3),
+    ]
+    body, _ = render_metrics(metrics_registry(BrokerStandIn(), FACTS, lambda: jobs), "")
+    told = {name + labels: float(value) for name, labels, value in SAMPLE.findall(body.decode())}
+    assert told['quantumqtt_pipeline_lag_rows{job="land"}'] == 7
+    assert 'quantumqtt_pipeline_lag_rows{job="audit"}' not in told, "it has not said anything"
+    assert told['quantumqtt_pipeline_rows_per_second{job="land"}'] == 12.5
+    assert told['quantumqtt_pipeline_batch_seconds{job="land"}'] == 0.5
+    assert told['quantumqtt_pipeline_rows_total{job="land"}'] == 90
+    assert told['quantumqtt_pipeline_restarts_total{job="audit"}'] == 3
+    assert told['quantumqtt_pipeline_state{job="land",state="working"}'] == 1
+    assert told['quantumqtt_pipeline_state{job="audit",state="starting"}'] == 1
+    assert not any(name.startswith("quantumqtt_pipeline") for name in scraped())
 
 
 def test_each_scrape_takes_a_new_snapshot() -> None:

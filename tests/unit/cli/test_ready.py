@@ -24,16 +24,22 @@ LISTENERS = [
     ],
 )
 def test_text(admin: str | None, line: str) -> None:
-    assert ReadyLine(LISTENERS, admin, "memory", 7, "0.1.0").text() == line
+    assert ReadyLine(LISTENERS, admin, None, "memory", 7, "0.1.0").text() == line
+
+
+def test_text_names_the_log_where_it_is_served() -> None:
+    line = ReadyLine(LISTENERS[:1], None, "grpc://127.0.0.1:8815", "strict", 7, "0.1.0").text()
+    assert line == "ready tcp://127.0.0.1:1883 admin off log grpc://127.0.0.1:8815"
 
 
 def test_json() -> None:
-    line = ReadyLine(LISTENERS, None, "memory", 7, "0.1.0").json()
+    line = ReadyLine(LISTENERS, None, None, "memory", 7, "0.1.0").json()
     assert "\n" not in line
     assert json.loads(line) == {
         "ready": True,
         "listeners": ["tcp://127.0.0.1:1883", "tcp://[::1]:1884"],
         "admin": None,
+        "log": None,
         "durability": "memory",
         "pid": 7,
         "version": "0.1.0",

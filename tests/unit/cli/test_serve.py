@@ -33,6 +33,41 @@ WITHOUT_EXTRA = (
 CONNACK_V311 = "20 02 00 00"
 
 
+QUICK_WAY = (sys.executable, "-m", "quantumqtt")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--no-such-flag",), ("--shards", "many")])
+def test_the_quick_way_says_the_same_as_the_whole_program(arguments: tuple[str, ...]) -> None:
+    quick, whole = (
+        subprocess.run(
+            [*program, "serve", *arguments],
+            env=IN_MEMORY,
+            capture_output=True,
+            text=True,
+            timeout=END_DEADLINE_S,
+            check=False,
+        )
+        for program in (QUICK_WAY, PROGRAM)
+    )
+    assert (quick.returncode, quick.stdout, quick.stderr) == (
+        whole.returncode,
+        whole.stdout,
+        whole.stderr,
+    )
+    assert quick.stdout or quick.stderr
+
+
+def test_the_quick_way_loads_no_other_command() -> None:
+    loaded = "import sys\nimport quantumqtt.cli.serving\nprint(*sys.modules)"
+    ran = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True, env=IN_MEMORY
+    )
+    modules = set(ran.stdout.split())
+    assert "quantumqtt.cli.serve" in modules
+    others = {"quantumqtt.cli.main", "quantumqtt.cli.bench", "quantumqtt.cli.torture"}
+    assert not modules & {*others, "rich", "rich.console", "pyarrow", "uvicorn", "starlette"}
+
+
 def refused(*arguments: str, program: Sequence[str] = PROGRAM, **environment: str) -> list[str]:
     """Run `serve` with arguments that cannot work; gives the lines on standard error."""
     ran = subprocess.run(

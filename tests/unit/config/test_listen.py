@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantumqtt.config.listen import SCHEMES, Address, parse_admin, parse_listen
+from quantumqtt.config.listen import SCHEMES, Address, parse_admin, parse_flight, parse_listen
 from quantumqtt.errors import ConfigError
 
 
@@ -128,3 +128,24 @@ def test_admin_address_is_refused_with_a_remedy(text: str) -> None:
 )
 def test_loopback_is_recognised(host: str, *, expected: bool) -> None:
     assert Address("tcp", host, 1883).is_loopback is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("off", None),
+        ("127.0.0.1:0", Address("grpc", "127.0.0.1", 0)),
+        ("127.0.0.1", Address("grpc", "127.0.0.1", 8815)),
+        ("grpc://[::1]:9/", Address("grpc", "::1", 9)),
+        ("grpc+tls://log.example:8815", Address("grpc+tls", "log.example", 8815)),
+    ],
+)
+def test_the_place_of_the_log_service_is_understood(text: str, expected: Address | None) -> None:
+    assert parse_flight(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "http://127.0.0.1:1", "127.0.0.1:1/x", "a b", "1.2.3.4:x"])
+def test_what_is_no_place_of_a_log_service_is_refused_with_a_remedy(text: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        parse_flight(text)
+    assert refused.value.hint

@@ -115,3 +115,25 @@ def test_settings_are_frozen() -> None:
 def test_only_what_was_asked_for_counts_as_set() -> None:
     assert "admin" not in settings_from([FlagLayer({"shards": 1})]).model_fields_set
     assert "admin" in settings_from([FlagLayer({"admin": "off"})]).model_fields_set
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint", "remedy"),
+    [
+        ({"flight": "127.0.0.1:0"}, "no message log under memory", "data directory"),
+        ({"data": "d", "flight": "0.0.0.0:1"}, "in the clear", "grpc+tls://0.0.0.0:1"),
+        ({"data": "d", "flight": "grpc+tls://0.0.0.0:1"}, "needs a certificate", "--cert FILE"),
+    ],
+)
+def test_a_log_service_that_cannot_be_is_refused(
+    asked: dict[str, str], complaint: str, remedy: str
+) -> None:
+    ((text, hint),) = refused(**asked)
+    assert complaint in text
+    assert hint is not None
+    assert remedy in hint
+
+
+def test_the_default_place_of_the_log_service_stands_in_nobody_s_way() -> None:
+    assert settings_from([]).durability == "memory"
+    assert settings_from([]).flight is not None

@@ -1,6 +1,7 @@
 """The broker object over a node that only pretends: its life, its owners, its failures."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -165,6 +166,53 @@ def test_events_reach_streams_and_callbacks_and_end_with_the_broker() -> None:
 
     assert asyncio.run(scenario()) == ["a", "normal"]
     assert called == ["a", "a"]
+
+
+def test_the_node_tells_who_comes_only_while_somebody_listens(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="quantumqtt")
+
+    async def scenario() -> list[bool]:
+        node = FakeNode()
+        broker = Broker(listen=LOOPBACK_ANY_PORT, open_node=node.open)
+        async with broker:
+            asked = [node.tells_sessions]
+            stream = broker.events()
+            asked.append(node.tells_sessions)
+            stream.close()
+            node.emit(FakeEvent("session_closed", client_id="a"))
+        # The last batch found nobody.
+        return [*asked, node.tells_sessions]
+
+    assert asyncio.run(scenario()) == [False, True, False]
+
+
+def test_a_callback_has_the_node_tell_who_comes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="quantumqtt")
+
+    async def scenario() -> bool:
+        node = FakeNode()
+        broker = Broker(listen=LOOPBACK_ANY_PORT, open_node=node.open)
+        broker.on_event(lambda event: None)
+        async with broker:
+            return node.tells_sessions
+
+    assert asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+def test_a_log_that_names_clients_has_them_told(
+    caplog: pytest.LogCaptureFixture, level: int
+) -> None:
+    caplog.set_level(level, logger="quantumqtt")
+
+    async def scenario() -> bool:
+        node = FakeNode()
+        async with Broker(listen=LOOPBACK_ANY_PORT, open_node=node.open):
+            return node.tells_sessions
+
+    assert asyncio.run(scenario()) == (level == logging.DEBUG)
 
 
 def test_an_empty_buffer_of_events_is_refused() -> None:

@@ -72,6 +72,46 @@ def test_events_tell_who_came_and_why_they_left() -> None:
     ]
 
 
+def test_who_comes_is_told_unasked_only_while_a_client_watches() -> None:
+    node = open_native_node(small_plan())
+    port = node.start()[0].port
+
+    def visit(name: str) -> None:
+        with RawPeer("127.0.0.1", port) as peer:
+            peer.send(connect_packet(name))
+            peer.expect("20 02 00 00")
+            peer.send("e0 00")
+            peer.expect_closed()
+
+    def told() -> list[str | None]:
+        return [event.client_id for event in node.poll_events() if event.kind == "session_opened"]
+
+    try:
+        visit("always")
+        assert told() == ["always"]
+        node.tell_sessions(always=False)
+        with RawPeer("127.0.0.1", port) as watcher:
+            watcher.send(connect_packet("watcher"))
+            watcher.expect("20 02 00 00")
+            for number, (pattern, is_watched) in enumerate(
+                (
+                    ("$SYS/broker/#", False),
+                    ("$SYS/brokers/+/clients/#", True),
+                    ("$share/g/$SYS/#", True),
+                )
+            ):
+                watcher.send(packet(0x82, "00 01", text(pattern), "00"))
+                watcher.expect("90 03 00 01 00")
+                visit(f"c{number}")
+                assert told() == ([f"c{number}"] if is_watched else []), pattern
+                watcher.send(packet(0xA2, "00 02", text(pattern)))
+                watcher.expect("b0 02 00 02")
+                visit("nobody asked")
+                assert told() == [], pattern
+    finally:
+        node.stop()
+
+
 def test_the_hook_decides_and_the_client_hears_its_reason() -> None:
     asked: list[tuple[str | None, bytes | None]] = []
 

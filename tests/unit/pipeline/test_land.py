@@ -81,13 +81,13 @@ def test_checkpoint_of_another_source_is_refused(tmp_path: Path) -> None:
         read_checkpoint(tmp_path)
 
 
-def test_progress_counts_the_lag_of_partitions_not_begun() -> None:
+def test_progress_counts_rows_by_source_and_the_lag_of_partitions_not_begun() -> None:
     told = {
         "batchId": 4,
-        "numInputRows": 500,
         "durationMs": {"triggerExecution": 250},
         "sources": [
             {
+                "numInputRows": 500,
                 "endOffset": '{"v": 1, "p": {"0": 70}}',
                 "latestOffset": {"v": 1, "p": {"0": 100, "1": 5}},
             }

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use quantumqtt_machine::{
-    AckKind, ClientAck, Command, ConnectionLost, EntryBuilder, Limits, OpenSession, Origin,
-    Overflow, PubRel, Publish, RetainHandling, Source, Subscribe, SubscribeFilter,
+    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, EntryBuilder, Limits, OpenSession,
+    Origin, Overflow, PubRel, Publish, RetainHandling, Source, Subscribe, SubscribeFilter,
     SubscriptionOptions, Unsubscribe, Will,
 };
 use quantumqtt_wire::{QoS, ReasonCode};
@@ -95,6 +95,7 @@ struct PublishFields {
     retain: bool,
     dup: bool,
     captured: bool,
+    dedupe: Option<(String, String)>,
     expiry_s: Option<u32>,
     topic: String,
     properties: Vec<u8>,
@@ -312,6 +313,7 @@ fn push_publish(builder: &mut EntryBuilder, fields: &PublishFields) -> PyResult<
             retain: fields.retain,
             dup: fields.dup,
             captured: fields.captured,
+            dedupe: fields.dedupe.as_ref().map(|(identity, key)| DedupeKey { identity, key }),
             source: Source::Mqtt,
             expiry_s: fields.expiry_s,
             topic: &fields.topic,
@@ -435,6 +437,7 @@ fn publish_fields<'py>(py: Python<'py>, publish: &Publish<'_>) -> PyResult<Bound
         retain: publish.retain,
         dup: publish.dup,
         captured: publish.captured,
+        dedupe: publish.dedupe.map(|dedupe| (dedupe.identity, dedupe.key)),
         expiry_s: publish.expiry_s,
         topic: publish.topic,
         properties: PyBytes::new(py, publish.properties),

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! mark          4 bytes "QCKP"
-//! format        u8    now 1
+//! format        u8    2 if the state holds de-duplication keys, else 1
 //! flags         u8    bit 0: this is the last chunk
-//! apply_version u16   the rules under which this state came about
+//! apply_version u16   the oldest rules under which this state can have come about: as the format
 //! partition     u32
 //! index         u64   the log index of the last entry that is in the state
 //! number        u32   from 0
@@ -25,8 +25,12 @@ use crate::entry::APPLY_VERSION;
 pub const CHUNK_BYTES_MAX: usize = 4 << 20;
 /// A smaller chunk is never asked for: it would be all header. The last one may be smaller.
 pub const CHUNK_BYTES_MIN: usize = 256;
-/// The format of chunks and items this build writes.
-pub const CHUNK_FORMAT: u8 = 1;
+/// The newest format of chunks and items this build writes.
+pub const CHUNK_FORMAT: u8 = 2;
+/// Since this format de-duplication keys may follow the retained messages.
+pub(super) const CHUNK_FORMAT_DEDUPE: u8 = 2;
+/// The format of a state that the first release can hold; such a state is written as that did.
+pub(super) const CHUNK_FORMAT_FIRST: u8 = 1;
 
 const MARK: [u8; 4] = *b"QCKP";
 const HEADER_BYTES: usize = 28;
@@ -55,16 +59,17 @@ impl ChunkHeader {
     /// A chunk of any bytes behind a valid sum. The machine makes its own; this is for tests that
     /// ask what becomes of bytes nobody would write.
     pub fn seal(&self, body: &[u8]) -> Bytes {
-        self.seal_with(|out| out.extend_from_slice(body))
+        self.seal_with(CHUNK_FORMAT_FIRST, |out| out.extend_from_slice(body))
     }
 
     /// Writes a whole chunk; `write_body` appends its body.
-    pub(super) fn seal_with(&self, write_body: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    pub(super) fn seal_with(&self, format: u8, write_body: impl FnOnce(&mut Vec<u8>)) -> Bytes {
         let mut chunk = Vec::new();
         chunk.extend_from_slice(&MARK);
-        chunk.push(CHUNK_FORMAT);
+        chunk.push(format);
         chunk.push(if self.is_last { FLAG_LAST } else { 0 });
-        chunk.extend_from_slice(&APPLY_VERSION.to_le_bytes());
+        // Formats and apply versions have risen together so far.
+        chunk.extend_from_slice(&u16::from(format).to_le_bytes());
         chunk.extend_from_slice(&self.partition.to_le_bytes());
         chunk.extend_from_slice(&self.index.to_le_bytes());
         chunk.extend_from_slice(&self.number.to_le_bytes());
@@ -78,14 +83,15 @@ impl ChunkHeader {
         Bytes::from(chunk)
     }
 
-    /// Checks a chunk and gives its header and its body; the fault comes with its offset.
-    pub(super) fn open(chunk: &[u8]) -> Result<(Self, &[u8]), (usize, RestoreFault)> {
+    /// Checks a chunk and gives its header, its format and its body; the fault comes with its
+    /// offset.
+    pub(super) fn open(chunk: &[u8]) -> Result<(Self, u8, &[u8]), (usize, RestoreFault)> {
         let mut fields = Fields { rest: chunk };
         if fields.take::<4>()? != MARK {
             return Err((0, RestoreFault::NotACheckpoint));
         }
         let [format, flags] = fields.take()?;
-        if format != CHUNK_FORMAT {
+        if !(CHUNK_FORMAT_FIRST..=CHUNK_FORMAT).contains(&format) {
             return Err((4, RestoreFault::OtherFormat(format)));
         }
         let apply_version = u16::from_le_bytes(fields.take()?);
@@ -112,7 +118,7 @@ impl ChunkHeader {
         if flags & !FLAG_LAST != 0 || apply_version == 0 || chunk.len() > CHUNK_BYTES_MAX {
             return Err((5, RestoreFault::NotACheckpoint));
         }
-        Ok((header, body))
+        Ok((header, format, body))
     }
 
     /// Where the body begins in a chunk.

@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use quantumqtt_topics::Filter;
 
-use super::chunk::ChunkHeader;
+use super::chunk::{CHUNK_FORMAT_DEDUPE, CHUNK_FORMAT_FIRST, ChunkHeader};
 use super::read::{Header, Messages, OpenSession, read_header, read_message};
 use super::stream::{Counts, kind};
+use crate::codec::read_dedupe_key;
+use crate::dedupe::Accepted;
 use crate::expiry::Deadline;
 use crate::fields::{FieldError, FieldReader};
 use crate::limits::Limits;
@@ -130,6 +132,7 @@ enum Place {
         missing: u64,
     },
     Retained,
+    Dedupe,
     Over,
 }
 
@@ -175,10 +178,14 @@ impl Restorer {
         if self.end_at.is_some() {
             return Err(fault_at(0, RestoreFault::Trailing));
         }
-        let (header, body) =
+        let (header, format, body) =
             ChunkHeader::open(chunk).map_err(|(offset, fault)| fault_at(offset, fault))?;
+        if self.first.is_none() {
+            self.builder.format = format;
+        }
         let first = *self.first.get_or_insert(header);
-        if (header.partition, header.index) != (first.partition, first.index) {
+        let is_same = (header.partition, header.index) == (first.partition, first.index);
+        if !is_same || format != self.builder.format {
             return Err(fault_at(0, RestoreFault::OtherCheckpoint));
         }
         if header.number != number {
@@ -260,7 +267,7 @@ fn next_item(bytes: &[u8]) -> Result<Option<Item<'_>>, RestoreFault> {
     let Ok(item_kind) = reader.byte() else {
         return Ok(None);
     };
-    if !(kind::HEADER..=kind::END).contains(&item_kind) {
+    if !(kind::HEADER..=kind::LAST).contains(&item_kind) {
         return Err(RestoreFault::UnknownKind(item_kind));
     }
     match reader.bytes() {
@@ -273,6 +280,8 @@ fn next_item(bytes: &[u8]) -> Result<Option<Item<'_>>, RestoreFault> {
 /// The machine as far as it has been read.
 #[derive(Debug)]
 struct Builder {
+    /// Of the chunks.
+    format: u8,
     machine: Machine,
     header: Option<Header>,
     place: Place,
@@ -289,6 +298,7 @@ struct Builder {
 impl Builder {
     fn new() -> Self {
         Self {
+            format: CHUNK_FORMAT_FIRST,
             machine: Machine::new(0, Limits::default()),
             header: None,
             place: Place::Header,
@@ -325,7 +335,13 @@ impl Builder {
                 self.read_retained(&mut reader)?;
                 Place::Retained
             }
-            (Place::Sessions | Place::Groups | Place::Retained, kind::END) => {
+            (Place::Sessions | Place::Groups | Place::Retained | Place::Dedupe, kind::DEDUPE)
+                if self.format >= CHUNK_FORMAT_DEDUPE =>
+            {
+                self.read_dedupe(&mut reader)?;
+                Place::Dedupe
+            }
+            (Place::Sessions | Place::Groups | Place::Retained | Place::Dedupe, kind::END) => {
                 self.read_end(&mut reader)?;
                 Place::Over
             }
@@ -454,14 +470,24 @@ impl Builder {
         Ok(())
     }
 
+    fn read_dedupe(&mut self, reader: &mut FieldReader<'_>) -> Result<(), RestoreFault> {
+        let at_ms = reader.number()?;
+        let key = read_dedupe_key(reader)?;
+        if at_ms > self.machine.now_ms {
+            return Err(FieldError::Range.into());
+        }
+        let is_next = self.machine.dedupe.restore(Accepted::new(at_ms, key));
+        if is_next { Ok(()) } else { Err(RestoreFault::OutOfOrder(kind::DEDUPE)) }
+    }
+
     fn read_end(&mut self, reader: &mut FieldReader<'_>) -> Result<(), RestoreFault> {
         let mut counts: Counts = [0; kind::COUNT];
-        for count in &mut counts[1..usize::from(kind::END)] {
-            *count = reader.number()?;
+        for item_kind in kind::counted(self.format) {
+            counts[usize::from(item_kind)] = reader.number()?;
         }
         let digest = reader.bytes()?.try_into().map_err(|_| FieldError::Range)?;
         self.announced = Some((counts, u128::from_le_bytes(digest)));
-        for item_kind in kind::HEADER..kind::END {
+        for item_kind in kind::counted(self.format) {
             let place = usize::from(item_kind);
             let (announced, found) = (counts[place], self.counts[place]);
             if announced != found {

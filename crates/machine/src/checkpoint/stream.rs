@@ -9,6 +9,7 @@
 //!               Received by packet id · Replay in order
 //! Group       share groups by filter; behind each, its Members in order
 //! Retained    by topic
+//! Dedupe      keys of accepted publishes, in order of commitment; since format 2
 //! Message     before the first item that refers to it, under its offset: a message that waits for
 //!             a thousand sessions is written once, and is one message again when it is read
 //! End         once: how many of each, and the digest
@@ -23,7 +24,8 @@ use bytes::{Buf, Bytes};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::backlog::{BacklogPlace, Delivery};
-use crate::codec::{write_limits, write_will};
+use crate::codec::{write_dedupe_key, write_limits, write_will};
+use crate::dedupe::Accepted;
 use crate::effect::Subscription;
 use crate::fields::{write_bytes, write_number, write_text};
 use crate::machine::Machine;
@@ -48,7 +50,14 @@ pub(crate) mod kind {
     pub(crate) const MEMBER: u8 = 10;
     pub(crate) const RETAINED: u8 = 11;
     pub(crate) const END: u8 = 12;
-    pub(crate) const COUNT: usize = 13;
+    pub(crate) const DEDUPE: u8 = 13;
+    pub(crate) const LAST: u8 = DEDUPE;
+    pub(crate) const COUNT: usize = 14;
+
+    /// What `End` of a format counts, in its order.
+    pub(crate) fn counted(format: u8) -> impl Iterator<Item = u8> {
+        (HEADER..END).chain((format >= 2).then_some(DEDUPE))
+    }
 }
 
 /// How many items of each kind there are before `End`.
@@ -334,12 +343,19 @@ impl Stream {
         self.item(kind::RETAINED, &[], |out| write_number(out, message.offset));
     }
 
+    pub(crate) fn dedupe(&mut self, accepted: &Accepted) {
+        self.item(kind::DEDUPE, &[], |out| {
+            write_number(out, accepted.at_ms);
+            write_dedupe_key(out, accepted.key());
+        });
+    }
+
     /// Everything before it has been taken, so that the digest covers it.
-    pub(crate) fn end(&mut self) {
+    pub(crate) fn end(&mut self, format: u8) {
         debug_assert_eq!(self.len, 0, "the digest is that of what has been taken");
         let (counts, digest) = (self.counts, self.digest());
         self.item(kind::END, &[], |out| {
-            counts[1..usize::from(kind::END)].iter().for_each(|&count| write_number(out, count));
+            kind::counted(format).for_each(|kind| write_number(out, counts[usize::from(kind)]));
             write_bytes(out, &digest.to_le_bytes());
         });
     }
@@ -431,6 +447,10 @@ pub(crate) fn digest_of(machine: &Machine) -> u128 {
     stream.digest_all();
     for (_, message) in machine.retained.iter() {
         stream.retained(message);
+        stream.digest_all();
+    }
+    for accepted in machine.dedupe.iter() {
+        stream.dedupe(accepted);
         stream.digest_all();
     }
     stream.digest_all();

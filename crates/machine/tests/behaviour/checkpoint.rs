@@ -6,9 +6,9 @@ use std::fmt::Write;
 use bytes::Bytes;
 use proptest::prelude::*;
 use quantumqtt_machine::{
-    AckKind, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ChunkHeader, Command, Counters, Effect, Limits,
-    Machine, OpenSession, Publish, RestoreError, RestoreFault, Restored, Restorer, Statistics,
-    SubscriptionOptions,
+    AckKind, CHUNK_BYTES_MAX, CHUNK_BYTES_MIN, ChunkHeader, Command, Counters, DedupeKey, Effect,
+    Limits, Machine, OpenSession, Publish, RestoreError, RestoreFault, Restored, Restorer,
+    Statistics, SubscriptionOptions,
 };
 use quantumqtt_wire::QoS;
 use xxhash_rust::xxh3::xxh3_128;
@@ -296,10 +296,10 @@ fn what_was_in_flight_is_repeated_after_a_restart() {
 }
 
 /// A checkpoint as text: the digest, then a chunk in hexadecimal on each line.
-fn text_of(machine: &mut Machine) -> String {
+fn text_of(format: u8, machine: &mut Machine) -> String {
     let mut text = format!(
         "# One of everything a partition holds, chunk by chunk: tests/behaviour/checkpoint.rs.\n\
-         # A later release reads this file of format 1 and gets this state.\n\
+         # A later release reads this file of format {format} and gets this state.\n\
          digest {:032x}\n",
         machine.digest()
     );
@@ -316,11 +316,28 @@ fn unhex(digits: &str) -> Bytes {
     (0..digits.len()).step_by(2).map(pair).collect()
 }
 
+// A state without keys is still written as the first release wrote it.
 // req: DET-05
 #[test]
-fn the_checkpoint_of_this_release_is_read_for_ever() {
-    check_golden("checkpoint_1.txt", &text_of(&mut full_house().machine));
-    let stored = include_str!("../../../../tests/golden/machine/checkpoint_1.txt");
+fn the_checkpoint_of_every_release_is_read_for_ever() {
+    check_golden("checkpoint_1.txt", &text_of(1, &mut full_house().machine));
+    is_read_back(include_str!("../../../../tests/golden/machine/checkpoint_1.txt"));
+    let mut rig = full_house();
+    keep_keys(&mut rig);
+    check_golden("checkpoint_2.txt", &text_of(2, &mut rig.machine));
+    is_read_back(include_str!("../../../../tests/golden/machine/checkpoint_2.txt"));
+}
+
+fn keep_keys(rig: &mut Rig) {
+    for (packet_id, identity, key) in [(8, "", "ä"), (9, "ada", "run-7/0"), (10, "ada", "ä")] {
+        let dedupe = Some(DedupeKey { identity, key });
+        let publish = Publish { dedupe, ..publishing(packet_id, QoS::AtLeastOnce, "x", "once") };
+        rig.run(Command::Publish(publish));
+        rig.now_ms += 10;
+    }
+}
+
+fn is_read_back(stored: &str) {
     let chunks: Vec<Bytes> =
         stored.lines().filter_map(|line| line.strip_prefix("chunk ")).map(unhex).collect();
     let machine = restored(&chunks);

@@ -24,6 +24,19 @@ fn a_publish_is_recorded_answered_and_delivered() {
 }
 
 #[test]
+fn the_same_topic_twice_goes_to_whoever_subscribes_at_each_time() {
+    let mut rig = Rig::new();
+    let one = rig.connect_to("a", "t", QoS::AtLeastOnce);
+    assert_eq!(only(&publish(&mut rig, QoS::AtLeastOnce, "x"), "publish").len(), 1);
+    rig.connect_to("b", "#", QoS::AtLeastOnce);
+    assert_eq!(only(&publish(&mut rig, QoS::AtLeastOnce, "x"), "publish").len(), 2);
+    let other = rig.run(Command::Publish(publishing(9, QoS::AtLeastOnce, "t/u", "x")));
+    assert_eq!(only(&other, "publish").len(), 1);
+    rig.run(one.unsubscribe(&["t"]));
+    assert_eq!(only(&publish(&mut rig, QoS::AtLeastOnce, "x"), "publish").len(), 1);
+}
+
+#[test]
 fn a_captured_message_is_recorded_and_not_delivered_again() {
     let mut rig = Rig::new();
     rig.connect_to("a", "t", QoS::AtLeastOnce);

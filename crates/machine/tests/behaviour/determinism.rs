@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use quantumqtt_machine::{
-    AckKind, Command, Effect, Entry, EntryBuilder, EntryHeader, Limits, Machine, OpenSession,
-    Overflow, Publish, RetainHandling, SubscriptionOptions,
+    AckKind, Command, DEDUPE_HORIZON_MS, DedupeKey, Effect, Entry, EntryBuilder, EntryHeader,
+    Limits, Machine, OpenSession, Overflow, Publish, RetainHandling, SubscriptionOptions,
 };
 use quantumqtt_wire::QoS;
 
@@ -17,6 +17,12 @@ use crate::rig::{Link, PARTITION, Rig, entry_of, opening, origin, publishing, wi
 const CLIENTS: [&str; 3] = ["a", "b", "c"];
 const TOPICS: [&str; 4] = ["t", "t/u", "v", "will"];
 const FILTERS: [&str; 6] = ["t", "#", "t/+", "$share/g/t", "$share/g/#", "will"];
+
+const KEYS: [DedupeKey<'static>; 3] = [
+    DedupeKey { identity: "", key: "0" },
+    DedupeKey { identity: "", key: "1" },
+    DedupeKey { identity: "ada", key: "0" },
+];
 
 /// What a client might do next; epochs are filled in from what it was last told, mostly.
 #[derive(Debug, Clone)]
@@ -49,6 +55,7 @@ pub(crate) enum Step {
         retain: bool,
         expiry_s: Option<u32>,
         payload: &'static str,
+        key: Option<usize>,
     },
     Release {
         client: usize,
@@ -98,6 +105,7 @@ fn step() -> impl Strategy<Value = Step> {
         prop::bool::weighted(0.2),
         proptest::option::weighted(0.3, 0..20_u32),
         prop_oneof![Just(""), Just("x"), Just("yy")],
+        proptest::option::weighted(0.2, 0..KEYS.len()),
     );
     prop_oneof![
         3 => (client.clone(), prop::bool::weighted(0.2), expiry_s, 1..4_u16,
@@ -111,8 +119,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(client, filter, options)| Step::Subscribe { client, filter, options }),
         1 => (client.clone(), 0..FILTERS.len())
             .prop_map(|(client, filter)| Step::Unsubscribe { client, filter }),
-        8 => publish.prop_map(|(client, topic, qos, packet_id, retain, expiry_s, payload)| {
-            Step::Publish { client, topic, qos, packet_id, retain, expiry_s, payload }
+        8 => publish.prop_map(|(client, topic, qos, packet_id, retain, expiry_s, payload, key)| {
+            Step::Publish { client, topic, qos, packet_id, retain, expiry_s, payload, key }
         }),
         2 => (client.clone(), 1..4_u16)
             .prop_map(|(client, packet_id)| Step::Release { client, packet_id }),
@@ -181,10 +189,11 @@ impl Clients {
             Step::Unsubscribe { client, filter } => {
                 self.links[client].unsubscribe(&[FILTERS[filter]])
             }
-            Step::Publish { client, topic, qos, packet_id, retain, expiry_s, payload } => {
+            Step::Publish { client, topic, qos, packet_id, retain, expiry_s, payload, key } => {
                 let packet_id = if qos == QoS::AtMostOnce { 0 } else { packet_id };
                 let publish = self.links[client].publish(packet_id, qos, TOPICS[topic], payload);
-                Command::Publish(Publish { retain, expiry_s, ..publish })
+                let dedupe = key.filter(|_| qos != QoS::AtMostOnce).map(|key| KEYS[key]);
+                Command::Publish(Publish { retain, expiry_s, dedupe, ..publish })
             }
             Step::Release { client, packet_id } => self.links[client].release(packet_id),
             Step::Ack { client, kind, packet_id } => self.links[client].ack(kind, packet_id),
@@ -228,7 +237,7 @@ pub(crate) fn play(limits: Limits, steps: &[(Step, u64)]) -> (Log, Vec<Vec<Effec
 }
 
 pub(crate) fn steps() -> impl Strategy<Value = Vec<(Step, u64)>> {
-    let later_ms = prop_oneof![4 => Just(0_u64), 1 => 1..4_000_u64];
+    let later_ms = prop_oneof![40 => Just(0_u64), 10 => 1..4_000_u64, 1 => Just(DEDUPE_HORIZON_MS)];
     proptest::collection::vec((step(), later_ms), 1..80)
 }
 
@@ -340,6 +349,7 @@ fn the_random_walks_reach_every_rare_path() {
             ("stale commands", counters.stale_commands),
             ("duplicate publishes", counters.duplicate_publishes),
             ("conflicting duplicates", counters.conflicting_duplicates),
+            ("repeated keys", counters.deduplicated_publishes),
             ("refused publishes", counters.publishes_refused),
             ("expired messages", counters.expired_messages),
             ("overflow drops", counters.overflow_dropped),
@@ -444,12 +454,21 @@ fn one_small_difference_is_another_digest() {
     let identity = OpenSession { identity: "alice", ..opening("a") };
     let level = OpenSession { level: 4, ..opening("a") };
     let with_will = |delay_s| OpenSession { will: Some(will(delay_s)), ..opening("a") };
+    let keyed = |identity, key| {
+        move |rig: &mut Rig| {
+            let dedupe = Some(DedupeKey { identity, key });
+            let publish = publishing(1, QoS::AtLeastOnce, "t", "x");
+            rig.run(Command::Publish(Publish { dedupe, ..publish }));
+        }
+    };
     for [left, right] in [
         digests(open(1), open(2)),
         digests(served("t"), served("t/u")),
         digests(opened(opening("a")), opened(identity)),
         digests(opened(opening("a")), opened(level)),
         digests(opened(with_will(1)), opened(with_will(2))),
+        digests(keyed("", "k"), keyed("", "l")),
+        digests(keyed("", "k"), keyed("ada", "k")),
     ] {
         assert_ne!(left, right);
     }

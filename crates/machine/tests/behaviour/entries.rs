@@ -5,10 +5,10 @@ use std::fmt::Write;
 use bytes::Bytes;
 use proptest::prelude::*;
 use quantumqtt_machine::{
-    AckKind, ClientAck, Command, ConnectionLost, ENTRY_BYTES_CLOSE, ENTRY_COMMANDS_MAX, Entry,
-    EntryBuilder, EntryError, EntryHeader, FieldError, Limits, Machine, OpenSession, Origin,
-    Overflow, PubRel, Publish, RetainHandling, Source, Subscribe, SubscribeFilter,
-    SubscriptionOptions, Unsubscribe, Will,
+    AckKind, ClientAck, Command, ConnectionLost, DEDUPE_KEY_BYTES_MAX, DedupeKey,
+    ENTRY_BYTES_CLOSE, ENTRY_COMMANDS_MAX, Entry, EntryBuilder, EntryError, EntryHeader,
+    FieldError, Limits, Machine, OpenSession, Origin, Overflow, PubRel, Publish, RetainHandling,
+    Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
 };
 use quantumqtt_wire::{QoS, ReasonCode};
 
@@ -59,12 +59,15 @@ const PUBLISH: Publish<'static> = Publish {
     retain: true,
     dup: true,
     captured: false,
+    dedupe: None,
     source: Source::Mqtt,
     expiry_s: Some(3_600),
     topic: "a/b",
     properties: b"\x01\x01",
     payload: b"\x00\xff payload",
 };
+
+const DEDUPE: Option<DedupeKey<'static>> = Some(DedupeKey { identity: "alice", key: "0-1" });
 
 const RELEASE: PubRel<'static> =
     PubRel { origin: ORIGIN, client_id: "c", session_epoch: 4, packet_id: 65_535 };
@@ -122,6 +125,7 @@ fn samples() -> Vec<(&'static str, Command<'static>)> {
         ("unsubscribe", Command::Unsubscribe(unsubscribe())),
         ("publish", Command::Publish(PUBLISH)),
         ("publish_captured", Command::Publish(captured)),
+        ("publish_dedupe", Command::Publish(Publish { dedupe: DEDUPE, ..PUBLISH })),
         ("pub_rel", Command::PubRel(RELEASE)),
         ("client_ack", Command::ClientAck(ACK)),
         ("tick", Command::Tick),
@@ -149,7 +153,60 @@ fn every_command_has_the_bytes_it_always_had() {
     for (name, command) in samples() {
         writeln!(text, "{name} {}", hex(&encoded(&command))).unwrap();
     }
+    let run = entry_of_acks(&[(4, 65_534), (4, 65_535), (4, 1)]);
+    writeln!(text, "client_ack_run {}", hex(&run)).unwrap();
     check_golden("entries.txt", &text);
+}
+
+fn entry_of_acks(acks: &[(u64, u16)]) -> Bytes {
+    let mut builder = EntryBuilder::new();
+    for &(session_epoch, packet_id) in acks {
+        builder.push(&puback(session_epoch, packet_id)).unwrap();
+    }
+    builder.finish(&HEADER)
+}
+
+fn puback(session_epoch: u64, packet_id: u16) -> Command<'static> {
+    let (kind, reason) = (AckKind::PubAck, ReasonCode::SUCCESS);
+    Command::ClientAck(ClientAck { client_id: "c", session_epoch, packet_id, kind, reason })
+}
+
+#[test]
+fn pubacks_that_follow_each_other_are_one_record_and_come_apart_again() {
+    let rounds = [(4, 65_534), (4, 65_535), (4, 1), (4, 2), (4, 4), (5, 5), (5, 5), (5, 6)];
+    let entry = Entry::parse(entry_of_acks(&rounds)).unwrap();
+    // Around 65 535, then: a gap, another connection, a repeat.
+    assert_eq!(entry.count(), 4);
+    let commands: Result<Vec<_>, _> = entry.commands().collect();
+    assert_eq!(commands.unwrap(), rounds.map(|(epoch, id)| puback(epoch, id)));
+}
+
+#[test]
+fn a_record_of_pubacks_is_bounded_and_ends_with_its_entry() {
+    let mut builder = EntryBuilder::new();
+    for packet_id in 1..=1_500 {
+        builder.push(&puback(4, packet_id)).unwrap();
+    }
+    assert_eq!(builder.count(), 3);
+    builder.finish(&HEADER);
+    builder.push(&puback(4, 1_501)).unwrap();
+    let entry = Entry::parse(builder.finish(&HEADER)).unwrap();
+    let commands: Result<Vec<_>, _> = entry.commands().collect();
+    assert_eq!(commands.unwrap(), [puback(4, 1_501)], "nothing of the entry before");
+}
+
+#[test]
+fn a_record_that_no_builder_writes_is_malformed() {
+    // The run's last two fields are its first id and its count.
+    for (first, count) in [(0, 2), (1, 0), (1, 1)] {
+        let mut bytes = entry_of_acks(&[(4, 1), (4, 2)]).to_vec();
+        let end = bytes.len();
+        bytes[end - 2..].copy_from_slice(&[first, count]);
+        let entry = Entry::parse(Bytes::from(bytes)).unwrap();
+        let malformed = EntryError::Malformed { kind: 10, source: FieldError::Range };
+        let commands: Vec<_> = entry.commands().collect();
+        assert_eq!(commands, [Err(malformed)], "{first} {count}");
+    }
 }
 
 #[test]
@@ -206,13 +263,37 @@ fn what_is_newer_or_unknown_is_an_error_and_never_skipped() {
     };
     assert_eq!(changed(0, 0x51), EntryError::NotAnEntry(0x51));
     assert_eq!(changed(0, 0xE2), EntryError::NewerFormat(2));
-    assert_eq!(changed(1, 2), EntryError::NewerApplyVersion(2));
+    assert_eq!(changed(1, 3), EntryError::NewerApplyVersion(3));
     assert_eq!(changed(1, 0), EntryError::Mismatch);
     assert_eq!(changed(39, 2), EntryError::Truncated, "two commands announced, one there");
     assert_eq!(changed(39, 0), EntryError::Mismatch, "none announced, one there");
-    assert_eq!(changed(45, 10), EntryError::UnknownKind(10));
+    assert_eq!(changed(45, 11), EntryError::UnknownKind(11));
     assert_eq!(changed(45, 0), EntryError::UnknownKind(0));
     assert_eq!(Entry::parse(Bytes::new()).map(|_| ()), Err(EntryError::Truncated));
+}
+
+/// What a release that knows nothing of keys could not read does not claim that it could.
+#[test]
+fn an_entry_is_as_new_as_what_it_holds() {
+    let keyed = Command::Publish(Publish { dedupe: DEDUPE, ..PUBLISH });
+    let version_of = |command| Entry::parse(encoded(command)).unwrap().apply_version();
+    assert_eq!(version_of(&Command::Publish(PUBLISH)), 1);
+    assert_eq!(version_of(&keyed), 2);
+    let mut bytes = encoded(&keyed).to_vec();
+    bytes[1] = 1;
+    let error = Entry::parse(Bytes::from(bytes)).unwrap().commands().next().unwrap().unwrap_err();
+    assert_eq!(error, EntryError::Malformed { kind: 5, source: FieldError::Range });
+}
+
+#[test]
+fn a_key_that_no_client_could_send_is_malformed() {
+    let long = "k".repeat(DEDUPE_KEY_BYTES_MAX + 1);
+    for (key, is_sound) in [("", false), ("a\0b", false), (&long, false), (&long[1..], true)] {
+        let dedupe = Some(DedupeKey { identity: "", key });
+        let entry = encoded(&Command::Publish(Publish { dedupe, ..PUBLISH }));
+        let command = Entry::parse(entry).unwrap().commands().next().unwrap().is_ok();
+        assert_eq!(command, is_sound, "{key:?}");
+    }
 }
 
 #[test]
@@ -243,6 +324,8 @@ fn batch() -> Vec<u8> {
     for (_, command) in samples() {
         builder.push(&command).unwrap();
     }
+    builder.push(&puback(4, 1)).unwrap();
+    builder.push(&puback(4, 2)).unwrap();
     builder.finish(&HEADER).to_vec()
 }
 

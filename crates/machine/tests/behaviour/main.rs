@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "clippy.toml allows it in tests but not in their bench")]
 
 mod checkpoint;
+mod dedupe;
 mod delivery;
 mod determinism;
 mod entries;

@@ -213,6 +213,7 @@ pub(crate) fn publishing<'a>(
         retain: false,
         dup: false,
         captured: false,
+        dedupe: None,
         source: Source::Mqtt,
         expiry_s: None,
         topic,

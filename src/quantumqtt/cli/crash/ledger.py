@@ -7,7 +7,9 @@ meanwhile. Nothing here sends, reads a clock or rolls dice.
 
 What a broker owes is derived from what it acknowledged, never from what was sent: a publish that
 got no answer may be delivered or not; a filter whose SUBSCRIBE got no answer may exist or not. A
-publish counts as acknowledged with PUBACK or PUBREC, since either takes it over.
+publish counts as acknowledged with PUBACK or PUBREC, since either takes it over. MQTT has no answer
+to DISCONNECT: a goodbye is believed to outlive a crash once a publish was acknowledged that left
+after the broker had closed the connection, because what a log keeps it keeps in order.
 
 `close_round` compares what is owed with what came and lets go of what is settled, so that a run of
 many rounds needs no more memory than one; per publisher and subscriber one byte per message stays,
@@ -119,6 +121,8 @@ class _Will:
     count: int = 0
     is_counted: bool = False
     is_told: bool = False
+    # When the broker closed after a goodbye; None as long as there was none.
+    goodbye: int | None = None
 
 
 def payload_of(publisher: str, sequence: int, qos: int, topic: str, size: int) -> bytes:
@@ -150,7 +154,9 @@ def read_payload(payload: bytes) -> tuple[str, int, int, str] | None:
 class Ledger:
     """What was promised, what came, and what follows from both."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_account: bool = False) -> None:
+        """Begin with nothing; `keeps_account` is for whoever can look into the broker's log."""
+        self.account: list[Sent] | None = [] if keeps_account else None
         self.checked: Counter[Property] = Counter()
         self.violations: list[Violation] = []
         self.acknowledged_total = 0
@@ -163,6 +169,8 @@ class Ledger:
         self._sessions: dict[str, SessionState] = {}
         self._retained: dict[str, list[tuple[bytes, bool]]] = {}
         self._wills: dict[bytes, _Will] = {}
+        # Everything a broker was told before this is kept, if it keeps its log in order.
+        self._proved = 0
 
     def _tick(self) -> int:
         self._now += 1
@@ -271,6 +279,7 @@ class Ledger:
             sent.acknowledged = self._tick()
             sent.acknowledged_s = at_s
             self.acknowledged_total += 1
+            self._proved = max(self._proved, sent.first_sent)
 
     def on_completed(self, publisher: str, sequence: int) -> None:
         """PUBACK or PUBCOMP came: until then QoS 2 may not even have been routed [4.3.3]."""
@@ -450,9 +459,29 @@ class Ledger:
             self._wills[payload].is_due = True
 
     def on_will_withdrawn(self, payload: bytes) -> None:
-        """The broker confirmed a goodbye, or a return before the delay was over."""
+        """The broker acknowledged a return before the delay was over."""
         if payload in self._wills:
             self._wills[payload].is_due = False
+
+    def on_goodbye(self, payload: bytes) -> None:
+        """The broker closed after a DISCONNECT, which has no other answer: no will is due."""
+        if payload in self._wills:
+            self._wills[payload].is_due = False
+            self._wills[payload].goodbye = self._tick()
+
+    def on_crashed(self) -> None:
+        """The broker ended without being asked to; what it was told last may be gone.
+
+        A goodbye that nothing acknowledged came after may be gone with it: then the connection
+        counts as lost and the will is due again. What was published before is judged all the same.
+        """
+        doubtful = [
+            key
+            for key, will in self._wills.items()
+            if will.goodbye is not None and will.goodbye > self._proved and not will.count
+        ]
+        for key in doubtful:
+            del self._wills[key]
 
     def on_will_published(self, payload: bytes) -> None:
         """The listener got one."""
@@ -550,6 +579,9 @@ class Ledger:
 
     def _forget(self) -> None:
         """Let go of what was judged; publishes without an answer stay, they may still come."""
+        settled = [sent for sent in self._sent.values() if sent.acknowledged != _NEVER]
+        if self.account is not None:
+            self.account += settled
         self._sent = {key: sent for key, sent in self._sent.items() if sent.acknowledged == _NEVER}
         for subscriber in self._subscribers.values():
             for topic_filter, spans in subscriber.spans.items():

@@ -33,6 +33,7 @@ class Plan:
     settle_s: float = 3.0
     drains_within_s: float = 60.0
     stops_at: frozenset[Property] = frozenset()
+    keeps_account: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class Torture:
         self._disk = disk
         self._on_round = on_round
         self._dice = random.Random(plan.seed)
-        self._ledger = Ledger()
+        self._ledger = Ledger(keeps_account=plan.keeps_account)
         swarm_dice = random.Random(f"swarm {plan.seed}")
         self._swarm = Swarm(self._ledger, plan.shape, swarm_dice, victim.port)
 
@@ -120,6 +121,8 @@ class Torture:
                 self._ledger.report_unresponsive("broker", "it ended by itself")
             hurt = Hurt(died=True, was_asked=hurt.was_asked, note=hurt.note)
             swarm.drop_all()
+            if not hurt.was_asked:
+                self._ledger.on_crashed()
             await self._victim.start()
             await self._try(self._look_at_retained, "retained messages could not be asked for")
         await self._come_back()

@@ -305,7 +305,7 @@ class Swarm:
             mortal.peer.drop()
             self.ledger.on_will_due(mortal.payload)
         elif await mortal.peer.leave() and not self.is_hurt:
-            self.ledger.on_will_withdrawn(mortal.payload)
+            self.ledger.on_goodbye(mortal.payload)
 
     async def _new_mortal(self) -> None:
         self._wills += 1

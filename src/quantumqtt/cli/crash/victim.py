@@ -190,5 +190,5 @@ def our_command(durability: str) -> str:
     """The command of this very package's broker, for tests and examples."""
     return (
         f"{shlex.quote(sys.executable)} -m quantumqtt serve --listen tcp://127.0.0.1:{{port}}"
-        f" --admin off --durability {durability} --data {{data}} --log-level warning"
+        f" --admin off --flight off --durability {durability} --data {{data}} --log-level warning"
     )

@@ -319,3 +319,48 @@ def test_each_wrong_will_is_named(story: Story, which: str) -> None:
 def test_a_will_nobody_left_is_invented(story: Story) -> None:
     story.ledger.on_will_published(b"something else")
     assert story.broken() == {Property.INVENTED: 1}
+
+
+def say_goodbye(story: Story) -> None:
+    story.ledger.on_will_accepted("mortal", "w", b"will:1", is_delayed=False)
+    story.ledger.on_goodbye(b"will:1")
+
+
+def test_a_goodbye_that_nothing_was_acknowledged_after_may_be_lost_in_a_crash(story: Story) -> None:
+    """MQTT has no answer to DISCONNECT, so the broker had promised nothing yet."""
+    sent_before = story.send()
+    say_goodbye(story)
+    story.complete(sent_before)
+    story.send()
+    story.ledger.on_crashed()
+    story.ledger.on_will_published(b"will:1")
+    story.deliver(sent_before)
+    assert not story.broken()
+
+
+def test_a_goodbye_before_what_was_acknowledged_outlives_a_crash(story: Story) -> None:
+    say_goodbye(story)
+    story.publish()
+    story.ledger.on_crashed()
+    assert not story.broken()
+    story.ledger.on_will_published(b"will:1")
+    assert story.broken() == {Property.WILLS: 1}
+
+
+def test_what_is_acknowledged_after_a_crash_proves_nothing_of_before(story: Story) -> None:
+    say_goodbye(story)
+    story.ledger.on_crashed()
+    story.publish()
+    story.ledger.on_will_published(b"will:1")
+    assert not story.broken()
+
+
+@pytest.mark.parametrize("crashes_later", [False, True])
+def test_a_will_after_a_goodbye_is_wrong_while_the_broker_lives(
+    story: Story, crashes_later: bool
+) -> None:
+    say_goodbye(story)
+    story.ledger.on_will_published(b"will:1")
+    if crashes_later:
+        story.ledger.on_crashed()
+    assert story.broken() == {Property.WILLS: 1}
