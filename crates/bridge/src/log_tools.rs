@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use quantumqtt_journal::{
-    Damage, Disk, DumpedRecord, FileDisk, LocalKeyFile, Progress, Replayable, Report, dump, hold,
-    inspect, replayable,
+    Checkpoint, Damage, Disk, DumpedRecord, FileDisk, LocalKeyFile, Progress, Replayable, Report,
+    dump, hold, inspect, replayable,
 };
 use quantumqtt_machine::{Command, Entry, Limits, Machine};
 use quantumqtt_node::state_of;
@@ -80,12 +81,12 @@ fn look(opened: &Opened, watcher: &mut Watcher) -> PyResult<Report> {
 
 #[pyfunction]
 #[pyo3(signature = (directory, key_file, *, progress=None))]
-pub(crate) fn verify_log<'py>(
-    py: Python<'py>,
+pub(crate) fn verify_log(
+    py: Python<'_>,
     directory: PathBuf,
     key_file: PathBuf,
     progress: Option<Py<PyAny>>,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Bound<'_, PyDict>> {
     let mut watcher = Watcher { callback: progress, raised: None };
     let report = py.detach(|| {
         let opened = open(&directory, key_file)?;
@@ -139,12 +140,12 @@ fn kind_of(command: &Command<'_>) -> &'static str {
 
 #[pyfunction]
 #[pyo3(signature = (directory, key_file, *, progress=None))]
-pub(crate) fn count_log<'py>(
-    py: Python<'py>,
+pub(crate) fn count_log(
+    py: Python<'_>,
     directory: PathBuf,
     key_file: PathBuf,
     progress: Option<Py<PyAny>>,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Bound<'_, PyDict>> {
     let mut watcher = Watcher { callback: progress, raised: None };
     let counted = py.detach(|| {
         let opened = open(&directory, key_file)?;
@@ -270,7 +271,7 @@ struct Replayed {
 }
 
 fn replay(found: Replayable, until: Option<u64>) -> PyResult<Replayed> {
-    let checkpoint_index = found.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.index());
+    let checkpoint_index = found.checkpoint.as_ref().map_or(0, Checkpoint::index);
     let until = until.unwrap_or(found.last_index);
     if until < checkpoint_index || until > found.last_index {
         let (first, last) = (checkpoint_index, found.last_index);
@@ -299,12 +300,12 @@ fn replay(found: Replayable, until: Option<u64>) -> PyResult<Replayed> {
 
 #[pyfunction]
 #[pyo3(signature = (directory, key_file, *, until=None))]
-pub(crate) fn replay_log<'py>(
-    py: Python<'py>,
+pub(crate) fn replay_log(
+    py: Python<'_>,
     directory: PathBuf,
     key_file: PathBuf,
     until: Option<u64>,
-) -> PyResult<Bound<'py, PyDict>> {
+) -> PyResult<Bound<'_, PyDict>> {
     let replayed = py.detach(|| {
         let opened = open(&directory, key_file)?;
         let found = replayable(&opened.disk, &opened.keys, GROUP).map_err(from_journal)?;
@@ -366,13 +367,17 @@ fn report_fields<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, P
     }
     let checkpoints = PyList::empty(py);
     for checkpoint in &report.checkpoints {
-        let digest = checkpoint.state_digest.iter();
+        let digest = checkpoint.state_digest.iter().fold(String::new(), |mut text, byte| {
+            // Writing into a text cannot fail.
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
         checkpoints.append(fields!(py,
             group: checkpoint.group,
             index: checkpoint.index,
             chunks: checkpoint.chunks,
             bytes: checkpoint.bytes,
-            state_digest: digest.map(|byte| format!("{byte:02x}")).collect::<String>(),
+            state_digest: digest,
             damage: checkpoint.damage.as_deref(),
         ))?;
     }

@@ -8,7 +8,7 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -105,13 +105,7 @@ impl Rest {
     }
 }
 
-fn watch_disk(
-    rest: &Rest,
-    directory: &PathBuf,
-    bytes_max: Option<u64>,
-    view: &LogView,
-    tell: &Tell,
-) {
+fn watch_disk(rest: &Rest, directory: &Path, bytes_max: Option<u64>, view: &LogView, tell: &Tell) {
     let mut level = DiskLevel::Roomy;
     loop {
         // A disk that cannot be asked has other things to say, by way of the writer.
