@@ -279,7 +279,10 @@ fn replay(found: Replayable, until: Option<u64>) -> PyResult<Replayed> {
         None => Machine::new(PARTITION, Limits::default()),
         Some(checkpoint) => {
             let mut restorer = Restorer::new();
-            for number in 0..checkpoint.chunks().len() {
+            // Beside the state stands the list of the message log's chunks.
+            let is_state = |name: &str| !name.starts_with(quantumqtt_node::RECORDS_CHUNK);
+            let named = checkpoint.chunks().iter().enumerate();
+            for (number, _) in named.filter(|(_, chunk)| is_state(&chunk.name)) {
                 let chunk = checkpoint.read(number).map_err(from_journal)?;
                 restorer.push(&chunk).map_err(|why| from_replay(why.to_string()))?;
             }
