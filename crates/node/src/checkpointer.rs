@@ -30,8 +30,8 @@ use crate::open_log::Bell;
 /// The version of what is in chunks; the chunks say their own format, too. Since 2 the list of the
 /// message log's chunks is in it.
 pub(crate) const SCHEMA: u32 = 2;
-/// How the pieces of that list are called.
-pub(crate) const RECORDS: &str = "records-";
+/// How names of the pieces of that list begin.
+pub const RECORDS: &str = "records-";
 
 /// When checkpoints are due.
 #[derive(Debug, Clone, Copy)]
