@@ -217,6 +217,11 @@ third-broker *arguments:
 torture rounds="200":
     TORTURE_ROUNDS={{ rounds }} pytest -q -m night tests/faults --timeout=7200
 
+# Kill and cut the power of Mosquitto with persistence and of ours, into bench/results
+[group('night')]
+torture-peers rounds="20":
+    python -m bench torture --rounds {{ rounds }}
+
 # Every interleaving of the protocols between shards, by loom
 [group('night')]
 races:

@@ -1,4 +1,4 @@
-"""`python -m bench.counts [CASE…]`: counts per message or connect, which no noise of the machine can change.
+"""`python -m bench.counts [CASE…]`: counts per message or connect, which no noise can change.
 
 A node without Python (`crates/node/examples/host.rs`) runs under a tool that counts: instructions
 (callgrind), heap allocations (memcheck), system calls (strace). Each case runs twice, with N and

@@ -615,7 +615,7 @@ class Node:
     def poll_events(self, count_max: int = 1024) -> Sequence[Event]:
         """Take what happened since the last call, oldest first, without waiting."""
     def tell_sessions(self, *, always: bool) -> None:
-        """Say whether `session_opened` and `session_closed` are always wanted, as they are at first.
+        """Say whether `session_opened` and `session_closed` are always wanted; at first they are.
 
         Otherwise they are told only while some client subscribes below `$SYS/` to more than the
         figures in `$SYS/broker/`.

@@ -241,6 +241,40 @@ def test_the_key_of_another_log_opens_nothing(used: Path, tmp_path: Path) -> Non
     assert contents(used, but=("keys", "quantumqtt.lock", "lock")) == before
 
 
+def crc32c(content: bytes) -> int:
+    crc = 0xFFFF_FFFF
+    for byte in content:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F6_3B78 if crc & 1 else 0)
+    return crc ^ 0xFFFF_FFFF
+
+
+@pytest.mark.requirement("LOG-40")
+def test_a_log_of_a_newer_format_is_refused_by_name(used: Path) -> None:
+    (segment,) = (path for path in (used / "wal").iterdir() if path.suffix == ".seg")
+    header = bytearray(segment.read_bytes()[:256])
+    header[8:12] = (9).to_bytes(4, "little")
+    header[252:256] = crc32c(bytes(header[:252])).to_bytes(4, "little")
+    with segment.open("r+b") as file:
+        file.write(header)
+    before = contents(used)
+    complaint, remedy = refused("--data", str(used))
+    assert "format 9" in complaint
+    assert "start the version that wrote it" in remedy
+    looked = subprocess.run(
+        [*PROGRAM, "log", "verify", str(used)],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=END_DEADLINE_S,
+        check=False,
+    )
+    assert looked.returncode == 2
+    assert "format 9" in looked.stderr
+    assert contents(used) == before
+
+
 def test_a_key_that_others_may_read_is_refused(used: Path) -> None:
     os.chmod(used / "keys", 0o644)
     complaint, remedy = refused("--data", str(used))

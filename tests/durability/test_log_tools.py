@@ -5,20 +5,17 @@ Real brokers write the directories and end by SIGKILL; every command must leave 
 
 import json
 import shutil
-import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from quantumqtt.cli.main import app
 from tests.harness.mqtt_peer import MqttPeer
-from tests.harness.node_process import (
-    END_DEADLINE_S,
-    PROGRAM,
-    NodeProcess,
-    clean_environment,
-)
+from tests.harness.node_process import NodeProcess
 from tests.harness.packets import Key, Version, Will
 from tests.harness.ports import LOOPBACK
 from tests.harness.waiting import wait_until
@@ -27,17 +24,17 @@ LIVES_ON = ((Key.SESSION_EXPIRY, 3600),)
 HEADER_BYTES = 8192
 
 
-def command(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    ran = subprocess.run(
-        [*PROGRAM, *arguments],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=END_DEADLINE_S,
-        check=False,
-    )
-    assert ran.returncode == code, (ran.stdout, ran.stderr)
-    return ran
+@dataclass(frozen=True, slots=True)
+class Said:
+    stdout: str
+    stderr: str
+
+
+def command(*arguments: str, code: int = 0) -> Said:
+    """Run a command in this process; the directories and brokers it looks at are others'."""
+    ran = CliRunner().invoke(app, arguments)
+    assert ran.exit_code == code, (ran.stdout, ran.stderr, ran.exception)
+    return Said(ran.stdout, ran.stderr)
 
 
 def told(*arguments: str, code: int = 0) -> dict[str, object]:
@@ -223,7 +220,9 @@ def test_a_stored_session_is_shown_as_json(tmp_path: Path) -> None:
             sleeper.subscribe("t/#", options=1)
             admin = broker.admin_url.removeprefix("http://")
             online = told("ctl", "session", "a/b ü", "--admin", admin)
-            assert online["has_will"] is True
+            shown = online["will"]
+            assert isinstance(shown, dict)
+            assert (shown["topic"], shown["payload_bytes"]) == ("wills", 4)
             assert online["expires_at_ms"] is None
             sleeper.leave()
         with MqttPeer(LOOPBACK, broker.port, Version.V5) as publisher:
@@ -237,7 +236,7 @@ def test_a_stored_session_is_shown_as_json(tmp_path: Path) -> None:
         assert isinstance(away["expires_at_ms"], int)
         subscriptions, waiting = away["subscriptions"], away["waiting"]
         assert isinstance(subscriptions, list)
-        assert subscriptions[0]["filter"] == "t/#"
+        assert [(one["filter"], one["qos"]) for one in subscriptions] == [("t/#", 1)]
         assert isinstance(waiting, list)
         assert len(waiting) == 3
         ran = command("ctl", "session", "nobody", "--admin", admin, code=2)

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::{PyBytes, PyDict, PyList};
 use quantumqtt_machine::{
     Entry, EntryBuilder, EntryHeader, Machine as NativeMachine, Restorer, SessionView, Statistics,
 };
@@ -105,12 +105,47 @@ impl Machine {
     }
 }
 
-/// A session as plain values; None for a client that has none.
+/// A session for people: everything by name, the will included as far as it is shown.
 pub(crate) fn describe_session<'py>(
     py: Python<'py>,
     session: &SessionView,
 ) -> PyResult<Bound<'py, PyDict>> {
-    effects::session_fields(py, session)
+    let found = effects::session_fields(py, session)?;
+    let subscriptions = PyList::empty(py);
+    for subscription in &session.subscriptions {
+        let options = subscription.options;
+        subscriptions.append(fields!(py,
+            filter: &*subscription.filter,
+            qos: options.qos.bits(),
+            no_local: options.no_local,
+            retain_as_published: options.retain_as_published,
+            subscription_id: subscription.subscription_id,
+        ))?;
+    }
+    let origin = session.origin.map(|origin| {
+        Ok::<_, PyErr>(fields!(py,
+            node: origin.node,
+            shard: origin.shard,
+            connection: origin.connection,
+        ))
+    });
+    let will = session.will.as_ref().map(|will| {
+        Ok::<_, PyErr>(fields!(py,
+            topic: &*will.topic,
+            qos: will.qos.bits(),
+            retain: will.retain,
+            delay_s: will.delay_s,
+            expiry_s: will.expiry_s,
+            payload_bytes: will.payload_bytes,
+        ))
+    });
+    found.set_item("origin", origin.transpose()?)?;
+    found.set_item("subscriptions", subscriptions)?;
+    found.set_item("will", will.transpose()?)?;
+    found.set_item("window_maximum", session.window_maximum)?;
+    found.set_item("waiting_bytes", session.waiting_bytes)?;
+    found.set_item("detached_at_ms", session.detached_at_ms)?;
+    Ok(found)
 }
 
 fn sizes_of<'py>(py: Python<'py>, statistics: &Statistics) -> PyResult<Bound<'py, PyDict>> {

@@ -66,16 +66,17 @@ pub(crate) fn from_start(error: &StartError) -> PyErr {
 
 /// What a look at a stopped log says; the same words as a start has for it.
 pub(crate) fn from_journal(error: JournalError) -> PyErr {
-    let error = LogError::Journal(error);
-    let said = words(&error);
-    from_log(&error, said)
+    from_state(&LogError::Journal(error))
+}
+
+/// What keeps a stopped log from being a state.
+pub(crate) fn from_state(error: &LogError) -> PyErr {
+    from_log(error, words(error))
 }
 
 /// A file that is no log, or that nothing can be read of.
 pub(crate) fn from_key(error: quantumqtt_journal::KeyError) -> PyErr {
-    let error = LogError::Key(error);
-    let said = words(&error);
-    from_log(&error, said)
+    from_state(&LogError::Key(error))
 }
 
 /// Entries that stand in a log and make no state.

@@ -16,10 +16,11 @@ use quantumqtt_journal::{
     Damage, Disk, DumpedRecord, FileDisk, LocalKeyFile, Progress, Replayable, Report, dump, hold,
     inspect, replayable,
 };
-use quantumqtt_machine::{Command, Entry, Limits, Machine, Restorer};
+use quantumqtt_machine::{Command, Entry, Limits, Machine};
+use quantumqtt_node::state_of;
 
 use crate::crank::{describe_entry, fields};
-use crate::errors::{from_journal, from_key, from_replay, no_log, out_of_range};
+use crate::errors::{from_journal, from_key, from_replay, from_state, no_log, out_of_range};
 
 /// The embedded node's one partition and its group.
 const GROUP: u64 = 1;
@@ -277,14 +278,7 @@ fn replay(found: Replayable, until: Option<u64>) -> PyResult<Replayed> {
     }
     let mut machine = match &found.checkpoint {
         None => Machine::new(PARTITION, Limits::default()),
-        Some(checkpoint) => {
-            let mut restorer = Restorer::new();
-            for number in 0..checkpoint.chunks().len() {
-                let chunk = checkpoint.read(number).map_err(from_journal)?;
-                restorer.push(&chunk).map_err(|why| from_replay(why.to_string()))?;
-            }
-            restorer.finish().map_err(|why| from_replay(why.to_string()))?.machine
-        }
+        Some(checkpoint) => state_of(checkpoint).map_err(|why| from_state(&why))?,
     };
     let mut effects = Vec::new();
     let mut entries = 0;

@@ -9,7 +9,7 @@
 use std::any::Any;
 use std::fs::{File as StdFile, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -84,7 +84,6 @@ impl Disk for FileDisk {
 
     fn make_dir(&self, path: &str) -> io::Result<()> {
         self.may_write()?;
-        use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(self.at(path))
     }
 

@@ -15,7 +15,9 @@ pub fn read_body(kind: u8, count: u16, body: &[u8]) {
             let shared = Bytes::copy_from_slice(body);
             let Ok(entries) = decode_entries(&shared, 1, 1, count) else { return };
             let mut again = body[..8].to_vec();
-            entries.iter().for_each(|entry| put_entry(&mut again, entry));
+            for entry in &entries {
+                put_entry(&mut again, entry);
+            }
             let read = decode_entries(&again.into(), 1, 1, count).expect("our own");
             assert_eq!(read, entries);
         }

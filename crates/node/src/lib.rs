@@ -66,7 +66,7 @@ pub use crank::{Crank, CrankSpec, CrankStatus, Stopped, Turned};
 pub use events::{Event, EventKind};
 pub use message_log::{LogStopped, MessageLog};
 pub use node::{Node, StartError};
-pub use open_log::LogError;
+pub use open_log::{LogError, state_of};
 pub use quantumqtt_machine::SessionView;
 pub use quantumqtt_reactor::{
     BadNetwork, BoundListener, CertificateUser, Endpoint, Network, ProxyMode, TlsContext, TlsFiles,

@@ -281,6 +281,11 @@ fn keep_records(
     Ok(message_log)
 }
 
+/// The state of a checkpoint of a node's own partition, for tools that look at a stopped log.
+pub fn state_of(checkpoint: &Checkpoint) -> Result<Machine, LogError> {
+    restore(checkpoint).map(|(machine, _)| machine)
+}
+
 /// The state a checkpoint holds, whose own digest was checked on the way, and the list of the
 /// message log's chunks; none if a build wrote it that kept no message log.
 pub(crate) fn restore(checkpoint: &Checkpoint) -> Result<(Machine, Option<Manifest>), LogError> {

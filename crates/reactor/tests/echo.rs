@@ -81,9 +81,9 @@ impl Watch {
     }
 }
 
-/// Lines of text. `bye` closes, `done` is the peer's last word, `pause` stops reading, `wake` lets every paused one go on, `hold`
-/// holds its shard still until the test goes on, anything else is echoed — by the next shard, to
-/// exercise writes from foreign threads.
+/// Lines of text. `bye` closes, `done` is the peer's last word, `pause` stops reading, `wake` lets
+/// every paused one go on, `hold` holds its shard still until the test goes on, anything else is
+/// echoed — by the next shard, to exercise writes from foreign threads.
 struct Echo {
     closed: Seen,
     shards: u16,

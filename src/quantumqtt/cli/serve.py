@@ -375,6 +375,7 @@ class _Service:
             )
             return
         set_log_level(settings.log.level)
+        self._broker.note_log_level()
         old, new = _settled_at_start(self._settings), _settled_at_start(settings)
         changed = [name for name, value in new.items() if value != old[name]]
         access = self._broker.access

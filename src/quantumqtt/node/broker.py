@@ -253,6 +253,10 @@ class Broker:
         self._callbacks.append(callback)
         self._choose_news()
 
+    def note_log_level(self) -> None:
+        """Look again whether the log names who comes and goes, after its level has changed."""
+        self._choose_news()
+
     async def start(self) -> None:
         """Claim, bind and begin to accept.
 

@@ -207,12 +207,15 @@ def test_a_log_that_names_clients_has_them_told(
 ) -> None:
     caplog.set_level(level, logger="quantumqtt")
 
-    async def scenario() -> bool:
+    async def scenario() -> list[bool]:
         node = FakeNode()
-        async with Broker(listen=LOOPBACK_ANY_PORT, open_node=node.open):
-            return node.tells_sessions
+        async with Broker(listen=LOOPBACK_ANY_PORT, open_node=node.open) as broker:
+            asked = [node.tells_sessions]
+            caplog.set_level(logging.DEBUG, logger="quantumqtt")
+            broker.note_log_level()
+            return [*asked, node.tells_sessions]
 
-    assert asyncio.run(scenario()) == (level == logging.DEBUG)
+    assert asyncio.run(scenario()) == [level == logging.DEBUG, True]
 
 
 def test_an_empty_buffer_of_events_is_refused() -> None:
