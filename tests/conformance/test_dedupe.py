@@ -1,4 +1,4 @@
-"""`qmq-dedupe-key`: a publish that is sent again under its key is acknowledged and not published."""
+"""`qmq-dedupe-key`: a publish sent again under its key is acknowledged and not published."""
 
 import pytest
 

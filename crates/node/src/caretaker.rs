@@ -8,7 +8,7 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ impl Rest {
 
 fn watch_disk(
     rest: &Rest,
-    directory: &PathBuf,
+    directory: &Path,
     bytes_max: Option<u64>,
     view: &LogView,
     tell: &Tell,

@@ -230,7 +230,7 @@ pub(crate) fn open(config: &LogConfig, beginning: &Beginning) -> Result<Opened, 
     begin_life(&mut partition, beginning);
     settle(&mut partition, &|| bell.wait(), &mut |_, _, effects| records.take(effects))?;
     let message_log = keep_records(config, beginning, &bell, &journal, records, &mut partition)?;
-    Ok(Opened { partition, view, bell, checkpointer, keys, message_log })
+    Ok(Opened { partition, view, bell, checkpointer, message_log, keys })
 }
 
 /// What a checkpoint holds: its place, the state, and the list of chunks.
