@@ -105,13 +105,7 @@ impl Rest {
     }
 }
 
-fn watch_disk(
-    rest: &Rest,
-    directory: &Path,
-    bytes_max: Option<u64>,
-    view: &LogView,
-    tell: &Tell,
-) {
+fn watch_disk(rest: &Rest, directory: &Path, bytes_max: Option<u64>, view: &LogView, tell: &Tell) {
     let mut level = DiskLevel::Roomy;
     loop {
         // A disk that cannot be asked has other things to say, by way of the writer.
