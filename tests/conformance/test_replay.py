@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.conformance.conftest import Broker, StartBroker
+from tests.conformance.conftest import Broker, Shape, StartBroker
 from tests.harness import packets
 from tests.harness.mqtt_peer import MqttPeer
 from tests.harness.packets import Key, Kind, Properties, Publish, SubAck, Version, values
@@ -16,15 +16,11 @@ from tests.harness.packets import Key, Kind, Properties, Publish, SubAck, Versio
 LIVES_ON = ((Key.SESSION_EXPIRY, 60),)
 CANNOT = 0x83
 QUOTA_EXCEEDED = 0x97
+# Without a log there is nothing to replay.
+pytestmark = pytest.mark.parametrize(
+    "shape", [Shape(1, is_durable=True), Shape(2, is_durable=True)], ids=str, indirect=True
+)
 with_sessions = pytest.mark.parametrize("clean", [True, False], ids=["transient", "stored"])
-
-
-@pytest.fixture
-def logged(broker: Broker) -> Broker:
-    """Give a broker that has a message log."""
-    if broker.node.message_log() is None:
-        pytest.skip("durability memory keeps no log")
-    return broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +69,11 @@ def fill(broker: Broker, count: int, *, topic: str = "t", first: int = 0, size: 
     peer.leave()
 
 
+def expiry(clean: bool) -> Properties:
+    """Say that a session outlives its connection, unless it is to end with it."""
+    return () if clean else LIVES_ON
+
+
 def take_numbers(peer: MqttPeer, count: int) -> list[int]:
     """Take messages and acknowledge them."""
     return [int(peer.take().payload) for _ in range(count)]
@@ -81,17 +82,17 @@ def take_numbers(peer: MqttPeer, count: int) -> list[int]:
 @with_sessions
 @pytest.mark.parametrize("granted", [0, 1, 2])
 def test_everything_committed_comes_in_order_and_then_what_follows(
-    logged: Broker, granted: int, clean: bool
+    broker: Broker, granted: int, clean: bool
 ) -> None:
-    fill(logged, 400)
-    reader = logged.client(Version.V5, "reader", clean=clean, properties=LIVES_ON)
+    fill(broker, 400)
+    reader = broker.client(Version.V5, "reader", clean=clean, properties=expiry(clean))
     codes = reader.subscribe("$replay/earliest/#", options=granted)
     assert codes == (granted if clean else 0,), "a stored session replays at QoS 0"
     got = [Replayed.of(message) for message in (reader.take() for _ in range(400))]
     assert [(one.offset, int(one.payload)) for one in got] == [(n, n) for n in range(400)]
     assert [one.at for one in got] == sorted(one.at for one in got)
     assert abs(datetime.now(UTC) - got[-1].at) < timedelta(minutes=1)
-    fill(logged, 30, first=400)
+    fill(broker, 30, first=400)
     message = reader.take()
     assert message.qos == (min(granted, 1) if clean else 0)
     assert int(message.payload) == 400
@@ -100,15 +101,15 @@ def test_everything_committed_comes_in_order_and_then_what_follows(
 
 
 @pytest.mark.parametrize("version", [Version.V31, Version.V311])
-def test_older_versions_replay_without_properties(logged: Broker, version: Version) -> None:
-    fill(logged, 20)
-    reader = logged.client(version, "reader")
+def test_older_versions_replay_without_properties(broker: Broker, version: Version) -> None:
+    fill(broker, 20)
+    reader = broker.client(version, "reader")
     assert reader.subscribe("$replay/offset:5/t", options=1) == (1,)
     assert take_numbers(reader, 15) == list(range(5, 20))
 
 
-def test_a_message_comes_back_whole(logged: Broker) -> None:
-    publisher = logged.client(Version.V5, "publisher")
+def test_a_message_comes_back_whole(broker: Broker) -> None:
+    publisher = broker.client(Version.V5, "publisher")
     properties: Properties = (
         (Key.PAYLOAD_FORMAT, 1),
         (Key.CONTENT_TYPE, "text/plain"),
@@ -118,7 +119,7 @@ def test_a_message_comes_back_whole(logged: Broker) -> None:
         (Key.USER_PROPERTY, ("a", "2")),
     )
     publisher.publish("t", b"x", qos=2, retain=True, properties=properties)
-    reader = logged.client(Version.V5, "reader")
+    reader = broker.client(Version.V5, "reader")
     retain_as_published = 0b1000
     for options, retain in ((2, False), (2 | retain_as_published, True)):
         number = ((Key.SUBSCRIPTION_ID, 7),)
@@ -130,9 +131,9 @@ def test_a_message_comes_back_whole(logged: Broker) -> None:
         assert user_properties(message)[:2] == [("a", "1"), ("a", "2")]
 
 
-def test_where_to_begin_is_said_by_offset_time_or_word(logged: Broker) -> None:
-    fill(logged, 10)
-    reader = logged.client(Version.V5, "reader")
+def test_where_to_begin_is_said_by_offset_time_or_word(broker: Broker) -> None:
+    fill(broker, 10)
+    reader = broker.client(Version.V5, "reader")
     reader.subscribe("$replay/offset:6/t", options=1)
     seventh = Replayed.of(reader.take())
     assert seventh.offset == 6
@@ -145,25 +146,25 @@ def test_where_to_begin_is_said_by_offset_time_or_word(logged: Broker) -> None:
         assert reader.unsubscribe(f"$replay/{since}/t") == (0,)
     reader.subscribe("$replay/latest/t", options=1)
     reader.ping()
-    fill(logged, 1, first=10)
+    fill(broker, 1, first=10)
     assert take_numbers(reader, 1) == [10]
 
 
-def test_an_ended_replay_brings_nothing_more(logged: Broker) -> None:
-    reader = logged.client(Version.V5, "reader")
+def test_an_ended_replay_brings_nothing_more(broker: Broker) -> None:
+    reader = broker.client(Version.V5, "reader")
     reader.subscribe("$replay/earliest/t", options=1)
-    fill(logged, 1)
+    fill(broker, 1)
     assert take_numbers(reader, 1) == [0]
     assert reader.unsubscribe("$replay/earliest/t", "$replay/latest/t") == (0, 0x11)
-    fill(logged, 1, first=1)
+    fill(broker, 1, first=1)
     reader.ping()
 
 
-def test_the_inner_filter_chooses(logged: Broker) -> None:
+def test_the_inner_filter_chooses(broker: Broker) -> None:
     for number, topic in enumerate(["a/1", "b/1", "a/2", "a", "a/2/x", "b/2"]):
-        fill(logged, 1, topic=topic, first=number)
+        fill(broker, 1, topic=topic, first=number)
     for pattern, expected in (("a/+", [0, 2]), ("a/#", [0, 2, 3, 4]), ("b/2", [5]), ("+", [3])):
-        reader = logged.client(Version.V5, "reader")
+        reader = broker.client(Version.V5, "reader")
         reader.subscribe(f"$replay/earliest/{pattern}", options=0)
         assert take_numbers(reader, len(expected)) == expected
         reader.ping()
@@ -184,48 +185,38 @@ def test_the_inner_filter_chooses(logged: Broker) -> None:
 )
 @with_sessions
 def test_a_replay_that_cannot_be_is_refused_in_words(
-    logged: Broker, text: str, code: int, why: str, clean: bool
+    broker: Broker, text: str, code: int, why: str, clean: bool
 ) -> None:
-    fill(logged, 10)
-    reader = logged.client(Version.V5, "reader", clean=clean)
+    fill(broker, 10)
+    reader = broker.client(Version.V5, "reader", clean=clean)
     reader.send(packets.subscribe(3, (f"$replay/{text}", 1), version=Version.V5))
     refused = reader.receive_a(SubAck)
     assert refused.codes == (code,)
     assert why in reason_of(refused)
-    older = logged.client(Version.V311, "older", clean=clean)
+    older = broker.client(Version.V311, "older", clean=clean)
     assert older.subscribe(f"$replay/{text}") == (0x80,)
     older.ping()
 
 
-def test_a_shared_replay_is_refused(logged: Broker) -> None:
-    reader = logged.client(Version.V5, "reader")
+def test_a_shared_replay_is_refused(broker: Broker) -> None:
+    reader = broker.client(Version.V5, "reader")
     assert reader.subscribe("$share/g/$replay/earliest/t") == (CANNOT,)
 
 
-def test_a_broker_without_a_log_says_so(broker: Broker) -> None:
-    if broker.node.message_log() is not None:
-        pytest.skip("has a log")
-    reader = broker.client(Version.V5, "reader")
-    reader.send(packets.subscribe(3, ("$replay/earliest/t", 1), version=Version.V5))
-    refused = reader.receive_a(SubAck)
-    assert refused.codes == (CANNOT,)
-    assert "durability memory" in reason_of(refused)
-
-
-def test_replays_and_subscriptions_in_one_packet(logged: Broker) -> None:
-    fill(logged, 3)
+def test_replays_and_subscriptions_in_one_packet(broker: Broker) -> None:
+    fill(broker, 3)
     filters = ("t", "$replay/earliest/t")
-    reader = logged.client(Version.V5, "reader")
+    reader = broker.client(Version.V5, "reader")
     assert reader.subscribe(*filters, options=1) == (1, 1)
     assert take_numbers(reader, 3) == [0, 1, 2]
-    fill(logged, 1, first=3)
+    fill(broker, 1, first=3)
     assert take_numbers(reader, 2) == [3, 3], "two subscriptions, each brings it"
-    stored = logged.client(Version.V5, "stored", clean=False, properties=LIVES_ON)
+    stored = broker.client(Version.V5, "stored", clean=False, properties=LIVES_ON)
     assert stored.subscribe(*filters, options=1) == (1, CANNOT)
 
 
-def test_there_are_so_many_replays_and_no_more(logged: Broker) -> None:
-    reader = logged.client(Version.V5, "reader")
+def test_there_are_so_many_replays_and_no_more(broker: Broker) -> None:
+    reader = broker.client(Version.V5, "reader")
     filters = [f"$replay/latest/{number}" for number in range(20)]
     codes = reader.subscribe(*filters, options=1)
     assert codes == (1,) * 16 + (QUOTA_EXCEEDED,) * 4
@@ -234,11 +225,11 @@ def test_there_are_so_many_replays_and_no_more(logged: Broker) -> None:
     assert reader.subscribe(*filters[16:], options=1) == (1,) * 4
 
 
-def test_no_local_and_expiry_hold_as_they_do_live(logged: Broker) -> None:
+def test_no_local_and_expiry_hold_as_they_do_live(broker: Broker) -> None:
     no_local = 0b100
-    client = logged.client(Version.V5, "client")
+    client = broker.client(Version.V5, "client")
     client.publish("t", b"0", qos=1)
-    other = logged.client(Version.V5, "other")
+    other = broker.client(Version.V5, "other")
     other.publish("t", b"1", qos=1, properties=((Key.MESSAGE_EXPIRY, 0),))
     other.publish("t", b"2", qos=1, properties=((Key.MESSAGE_EXPIRY, 3600),))
     client.subscribe("$replay/earliest/t", options=1 | no_local)
@@ -250,9 +241,9 @@ def test_no_local_and_expiry_hold_as_they_do_live(logged: Broker) -> None:
     client.ping()
 
 
-def test_a_window_of_one_is_never_passed(logged: Broker) -> None:
-    fill(logged, 60)
-    reader = logged.client(Version.V5, "reader", properties=((Key.RECEIVE_MAXIMUM, 1),))
+def test_a_window_of_one_is_never_passed(broker: Broker) -> None:
+    fill(broker, 60)
+    reader = broker.client(Version.V5, "reader", properties=((Key.RECEIVE_MAXIMUM, 1),))
     reader.subscribe("$replay/earliest/t", options=1)
     for number in range(60):
         message = reader.receive_a(Publish)
@@ -270,11 +261,9 @@ def test_a_reader_that_stops_reading_loses_nothing_and_holds_up_nobody(
     broker = start_broker(
         packet_bytes_max=bound, out_buffer_bytes_soft=bound, out_buffer_bytes_max=2 * bound
     )
-    if broker.node.message_log() is None:
-        pytest.skip("durability memory keeps no log")
     count = 1_500
     fill(broker, count, size=4_000)
-    lazy = broker.client(Version.V5, "lazy", clean=clean, properties=LIVES_ON)
+    lazy = broker.client(Version.V5, "lazy", clean=clean, properties=expiry(clean))
     lazy.subscribe("$replay/earliest/t", options=0)
     eager = broker.client(Version.V5, "eager")
     eager.subscribe("$replay/earliest/t", options=0)
@@ -329,17 +318,19 @@ def cut_points(dice: random.Random, broker: Broker, count: int) -> Iterator[Mqtt
 
 
 @pytest.mark.parametrize(
-    "joins", [12, pytest.param(300, marks=pytest.mark.night)], ids=["short", "long"]
+    "joins",
+    [6, pytest.param(100, marks=[pytest.mark.night, pytest.mark.timeout(600)])],
+    ids=["short", "long"],
 )
 def test_joining_at_the_live_edge_under_load_loses_and_doubles_nothing(
-    logged: Broker, joins: int
+    broker: Broker, joins: int
 ) -> None:
     """Payloads are offsets, so every message says whether it is the one that is due."""
-    fill(logged, 200)
+    fill(broker, 200)
     dice = random.Random(joins)
     checked = 0
-    with Publishing(logged, first=200) as publishing:
-        for reader in cut_points(dice, logged, joins):
+    with Publishing(broker, first=200) as publishing:
+        for reader in cut_points(dice, broker, joins):
             first = Replayed.of(reader.take())
             # Past the edge as it was when the first message came, so each crosses it.
             until = max(publishing.acknowledged + dice.randint(1, 400), first.offset + 1)

@@ -2,10 +2,11 @@
 
 import pytest
 
-from tests.conformance.conftest import Broker, StartBroker
+from quantumqtt.config import Limits
+from tests.conformance.conftest import Broker, StartBroker, our_broker
 from tests.harness import packets
 from tests.harness.mqtt_peer import MqttPeer
-from tests.harness.packets import Key, Publish, SubAck, Version, subscribe_options, values
+from tests.harness.packets import Key, Publish, SubAck, Version, subscribe_options, value, values
 
 each_version = pytest.mark.parametrize("version", Version)
 with_sessions = pytest.mark.parametrize("clean", [True, False], ids=["transient", "stored"])
@@ -309,3 +310,12 @@ def test_the_subscription_after_the_last_is_refused(
     assert peer.receive_a(SubAck).codes == (1, 0x97 if version == Version.V5 else 0x80)
     peer.unsubscribe("b")
     assert peer.subscribe("c") == (0,)
+
+
+def test_without_a_log_there_is_no_replay_and_the_client_hears_why() -> None:
+    with our_broker(1, Limits()) as broker:
+        peer = broker.client(Version.V5, "reader")
+        peer.send(packets.subscribe(3, ("$replay/earliest/t", 1), version=Version.V5))
+        refused = peer.receive_a(SubAck)
+        assert refused.codes == (0x83,)
+        assert "durability memory" in str(value(refused.properties, Key.REASON_STRING))

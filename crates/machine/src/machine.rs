@@ -7,8 +7,8 @@
 //!
 //! Where to find what: `session.rs` opening, takeover, expiry · `publish.rs` accepting, routing ·
 //! `window.rs` packet ids · `backlog.rs` offline queues · `subscribe.rs` filters · `retained.rs` ·
-//! `replay.rs` retained messages on their way · `dedupe.rs` keys of accepted publishes · `will.rs` ·
-//! `expiry.rs` deadlines ·
+//! `replay.rs` retained messages on their way · `dedupe.rs` keys of accepted publishes ·
+//! `will.rs` · `expiry.rs` deadlines ·
 //! `checkpoint.rs` the state as bytes · `digest.rs` the proof that replicas agree ·
 //! `invariants.rs` what is true between any two commands.
 //!
