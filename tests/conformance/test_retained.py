@@ -265,7 +265,7 @@ def test_more_live_messages_than_can_be_held_back_go_out_all_the_same(broker: Br
         payloads = [b"%d" % number for number in range(3_000)]
         live = b"".join(packets.publish("live", one, version=Version.V5) for one in payloads)
         peer.send(asked + live)
-        messages = []
+        messages: list[Publish] = []
         while len(messages) < 300 + len(payloads):
             if isinstance(message := peer.receive(), Publish):
                 messages.append(message)
