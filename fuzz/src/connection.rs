@@ -119,6 +119,7 @@ fn config() -> NodeConfig {
             receive_maximum: 16,
             session_expiry_s_max: 1,
             topic_alias_max: 8,
+            will_grace_s: 1,
             subscriptions_max: 64,
             offline_bytes_max: 256 * 1024,
             offline_count_max: 256,

@@ -310,6 +310,7 @@ class NodeLimits:
         receive_maximum: int,
         session_expiry_s_max: int,
         topic_alias_max: int,
+        will_grace_s: int,
         subscriptions_max: int,
         offline_bytes_max: int,
         offline_count_max: int,
@@ -538,6 +539,9 @@ class Statistics:
     @property
     def sessions_attached(self) -> int:
         """Those among them whose client is connected."""
+    @property
+    def sessions_expired_total(self) -> int:
+        """Sessions that were away for longer than their expiry."""
     @property
     def retained(self) -> int:
         """Retained messages of clients."""

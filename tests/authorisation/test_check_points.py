@@ -155,6 +155,33 @@ def test_reader_is_checked_when_retained_messages_are_delivered(
     expect_nothing(bob)
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("clean", [True, False], ids=["transient", "stored"])
+def test_a_message_of_a_group_goes_to_a_member_that_may_read_it(
+    broker: LiveBroker, qos: int, *, clean: bool
+) -> None:
+    kept = () if clean else KEPT
+    publisher = broker.client("p", "ada")
+    bobs = [broker.client(f"b{at}", "bob", clean=clean, properties=kept) for at in range(2)]
+    for bob in bobs:
+        bob.subscribe("$share/g/#", options=qos)
+    publisher.publish("secret/x", b"nobody's", qos=qos)
+    wait_until(
+        lambda: broker.statistics().drops_total["share_unserved"] == 1,
+        what="a message that no member may read is counted",
+    )
+    ada = broker.client("a", "ada", clean=clean, properties=kept)
+    ada.subscribe("$share/g/#", options=qos)
+    payloads = [b"%d" % number for number in range(9)]
+    for payload in payloads:
+        publisher.publish("secret/x", payload, qos=qos)
+        assert ada.take().payload == payload
+    assert broker.statistics().drops_total["not_authorized"] == 0
+    assert broker.statistics().drops_total["share_unserved"] == 1
+    for bob in bobs:
+        expect_nothing(bob)
+
+
 @pytest.mark.parametrize(
     "filter_", ["$share/g/secret/x", "$queue/secret/x", "$share/g/$queue/secret/x"]
 )

@@ -204,3 +204,89 @@ def test_clearing_what_was_never_kept_is_no_error(broker: Broker) -> None:
         publisher.publish("never", b"", qos=1, retain=True)
         publisher.publish("never", b"", qos=0, retain=True)
         publisher.ping()
+
+
+@pytest.mark.requirement("RET-03", "QOS-11")
+@pytest.mark.clause("MQTT-4.6.0-6")
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_live_message_does_not_overtake_what_was_retained_before_it(
+    broker: Broker, qos: int
+) -> None:
+    publisher = broker.client(Version.V5, "publisher")
+    count = 600  # of which a page holds some
+    for number in range(count):
+        publisher.send_publish(f"t/{number:03}", b"old", retain=True)
+    publisher.publish("end", b"old", qos=1, retain=True)
+    # With two shards one of them lives where what is retained is known, and one does not.
+    for name in ("one", "other"):
+        peer = broker.client(Version.V5, name, properties=((Key.RECEIVE_MAXIMUM, 1000),))
+        asked = packets.subscribe(1, ("t/#", qos), ("end", 0), version=Version.V5)
+        live = [
+            packets.publish(
+                topic, b"live", version=Version.V5, qos=qos, packet_id=2 + at if qos else None
+            )
+            for at, topic in enumerate(("t/000", "end", f"t/{count - 1}"))
+        ]
+        peer.send(asked + b"".join(live))
+        seen: dict[str, list[bytes]] = {}
+        messages = 0
+        while messages < count + 1 + len(live):
+            message = peer.receive()
+            if isinstance(message, Publish):
+                seen.setdefault(message.topic, []).append(message.payload)
+                messages += 1
+        for topic in ("t/000", "end", f"t/{count - 1}"):
+            assert seen[topic] == [b"old", b"live"]
+
+
+def test_a_subscription_taken_back_meanwhile_holds_nothing_back(broker: Broker) -> None:
+    broker.client(Version.V5, "publisher").publish("t", b"old", qos=1, retain=True)
+    for name in ("one", "other"):
+        peer = broker.client(Version.V5, name)
+        asked = packets.subscribe(1, ("t", 0), ("u", 0), version=Version.V5)
+        taken_back = packets.unsubscribe(2, "t", "u", version=Version.V5)
+        live = packets.publish("u", b"live", version=Version.V5)
+        peer.send(asked + live + taken_back)
+        received = [peer.receive() for _ in range(3)]
+        payloads = [one.payload for one in received if isinstance(one, Publish)]
+        while b"live" not in payloads:
+            payloads.append(peer.take().payload)
+        peer.ping()
+
+
+def test_more_live_messages_than_can_be_held_back_go_out_all_the_same(broker: Broker) -> None:
+    publisher = broker.client(Version.V5, "publisher")
+    for number in range(300):
+        publisher.send_publish(f"t/{number}", b"old", retain=True)
+    publisher.ping()
+    for name in ("one", "other"):
+        peer = broker.client(Version.V5, name)
+        asked = packets.subscribe(1, ("t/#", 0), ("live", 0), version=Version.V5)
+        payloads = [b"%d" % number for number in range(3_000)]
+        live = b"".join(packets.publish("live", one, version=Version.V5) for one in payloads)
+        peer.send(asked + live)
+        messages: list[Publish] = []
+        while len(messages) < 300 + len(payloads):
+            if isinstance(message := peer.receive(), Publish):
+                messages.append(message)
+        assert [one.payload for one in messages if one.topic == "live"] == payloads
+        assert sum(one.retain for one in messages) == 300
+
+
+@pytest.mark.requirement("RET-01", "QOS-11")
+@with_sessions
+def test_a_message_behind_a_retained_one_of_qos_0_does_not_overtake_it(
+    broker: Broker, clean: bool
+) -> None:
+    """Acknowledgements of other messages come meanwhile, and must not let it go on too early."""
+    watcher = broker.client(Version.V5, "watcher")
+    watcher.subscribe("t", options=0)
+    for name in ("one", "other"):
+        publisher = broker.client(Version.V5, name, clean=clean)
+        for number in range(0, 400, 2):
+            publisher.send_publish("acknowledged", qos=1, packet_id=number + 1)
+            publisher.send_publish("t", b"%d" % number, retain=True)
+            publisher.send_publish("t", b"%d" % (number + 1))
+        received = [int(watcher.take().payload) for _ in range(400)]
+        assert received == sorted(received)
+        publisher.close()

@@ -178,21 +178,29 @@ def is_new(data: Path, known: set[Path]) -> Callable[[], bool]:
     return lambda: not set(manifests(data)) <= known
 
 
-@pytest.mark.requirement("WILL-03")
-def test_a_will_goes_out_after_the_broker_itself_was_killed(tmp_path: Path) -> None:
+@pytest.mark.requirement("WILL-01", "WILL-03", "WILL-06")
+def test_after_a_kill_wills_go_out_of_those_who_do_not_return_in_time(tmp_path: Path) -> None:
     data = tmp_path / "data"
+    grace = {"QUANTUMQTT_LIMITS__WILL_GRACE_S": "3"}
     with node(data) as broker:
         watcher = client(broker, "watcher")
         watcher.subscribe("wills", options=1)
         watcher.leave()
-        mortal = MqttPeer(LOOPBACK, broker.port, Version.V5)
-        mortal.open("mortal", clean=False, will=Will("wills", b"gone", qos=1), properties=LIVES_ON)
+        mortals = [MqttPeer(LOOPBACK, broker.port, Version.V5) for _ in range(3)]
+        for mortal, name in zip(mortals, ("back", "back-anew", "gone"), strict=True):
+            will = Will("wills", name.encode(), qos=1)
+            mortal.open(name, clean=False, will=will, properties=LIVES_ON)
         broker.kill()
-        mortal.close()
-    with node(data) as broker:
+        for mortal in mortals:
+            mortal.close()
+    with node(data, environment=grace) as broker:
+        back = [client(broker, "back"), client(broker, "back-anew", clean=True)]
         watcher = client(broker, "watcher")
+        # All three were due at the same moment, in the order of their names.
         assert watcher.take().payload == b"gone"
-        watcher.close()
+        watcher.ping()
+        for peer in (watcher, *back):
+            peer.leave()
 
 
 def test_connack_names_the_durability(tmp_path: Path) -> None:

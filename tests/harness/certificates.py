@@ -31,21 +31,29 @@ class Credentials:
 class Authority:
     """One that signs."""
 
-    def __init__(self, folder: Path, name: str = "authority") -> None:
+    def __init__(
+        self, folder: Path, name: str = "authority", *, above: "Authority | None" = None
+    ) -> None:
         """Make its own certificate; everything it signs lies in `folder`."""
+        issuer = above or self
         self._folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         self._number = 0
         made = (
-            _builder(self._name, self._name, self._key.public_key())
+            _builder(self._name, issuer._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_key_usage(signs=True), critical=True)
-            .sign(self._key, hashes.SHA256())
+            .sign(issuer._key, hashes.SHA256())
         )
         self.file = folder / f"{name}.pem"
         self.file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
         self.crl_file = folder / f"{name}.crl"
+        self.own = Credentials(self.file, self.file, made.serial_number)
+
+    def between(self, name: str) -> "Authority":
+        """Make an authority that this one vouches for."""
+        return Authority(self._folder, name, above=self)
 
     def server(self) -> Credentials:
         """Make a certificate for this machine."""

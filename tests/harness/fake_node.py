@@ -53,6 +53,7 @@ class FakeStatistics:
     connections_refused_full_total: int = 0
     sessions_stored: int = 0
     sessions_attached: int = 0
+    sessions_expired_total: int = 0
     retained: int = 0
     retained_bytes: int = 0
     queued: int = 0

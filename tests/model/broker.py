@@ -83,6 +83,8 @@ class Broker:
                 self._open(command)
             case asked.ConnectionLost():
                 self._lose(command)
+            case asked.LeaveWill():
+                self._leave_will(command)
             case asked.Subscribe():
                 self._subscribe(command)
             case asked.Unsubscribe():
@@ -109,8 +111,13 @@ class Broker:
     def _open(self, open_: asked.OpenSession) -> None:
         """CONNECT (§3.1.2.4, §3.1.4)."""
         session = self.sessions.get(open_.client_id)
+        is_back = session and session.identity in ("", open_.identity)
+        if session and is_back and session.will_is_deferred:
+            # In time, the server's own doing leaves no trace (X-03).
+            is_due = _is_over(session.will_due_ms, self.now_ms)
+            session.will = session.will if is_due else None
         # A client that comes back too late finds nothing, tick or no tick [MQTT-4.1.0-1].
-        if session and _is_over(session.expires_at_ms, self.now_ms):
+        if session and _is_over(session.over_ms, self.now_ms):
             self._end(session, "expired")
             session = None
         if session and session.identity not in ("", open_.identity):
@@ -161,7 +168,7 @@ class Broker:
         is_taken_over = session.connection is not None and will is not None and will.delay_s == 0
         if is_taken_over or _is_over(session.will_due_ms, self.now_ms):
             self._fire_will(session)
-        session.will = session.will_due_ms = session.expires_at_ms = None
+        session.will = session.will_due_ms = session.expires_at_ms = session.over_ms = None
 
     def _attach(self, session: Session, open_: asked.OpenSession) -> None:
         self._epochs += 1
@@ -169,6 +176,7 @@ class Broker:
         session.identity = session.identity or open_.identity
         session.expiry_s = open_.expiry_s
         session.will = open_.will
+        session.will_is_deferred = False
         window = max(1, min(open_.receive_maximum, self.limits.window_max))
         session.connection = Connection(
             open_.origin, open_.level, open_.maximum_packet_bytes, window
@@ -194,22 +202,43 @@ class Broker:
             return
         if session.connection is None:
             if not lost.fire_will:
-                session.will, session.will_due_ms = None, None  # taken back while it waits
+                # Taken back while it waits.
+                session.will, session.will_due_ms, session.will_is_deferred = None, None, False
             return
         session.connection = None
         if lost.expiry_s is not None:
             session.expiry_s = lost.expiry_s
         if not lost.fire_will:
             session.will = None  # [MQTT-3.14.4-3]
-        if session.expiry_s == 0:
+        self._detach(session, lost.will_grace_s)
+
+    def _leave_will(self, left: asked.LeaveWill) -> None:
+        """A transient session is gone, and only its will waits for the client's return (X-03)."""
+        if left.client_id in self.sessions:
+            return
+        self._epochs += 1
+        self._incarnations += 1
+        session = Session(left.client_id, self._incarnations, self._epochs, left.identity)
+        session.will = left.will
+        self.sessions[left.client_id] = session
+        self._detach(session, max(1, left.will_grace_s))
+
+    def _detach(self, session: Session, grace_s: int) -> None:
+        """Nobody is there any more: from here on will and session wait for their time."""
+        session.will_is_deferred = session.will is not None and grace_s > 0
+        if session.expiry_s == 0 and not session.will_is_deferred:
             self._end(session, "closed")
             return
+        will_wait_s = max(session.will.delay_s, grace_s) if session.will else 0
         if session.expiry_s != EXPIRY_NEVER_S:
-            session.expires_at_ms = self.now_ms + 1000 * session.expiry_s
-        if session.will and session.will.delay_s == 0:
+            session.over_ms = self.now_ms + 1000 * session.expiry_s
+            # Its own life may be shorter than the wait of its will.
+            kept_s = will_wait_s if session.will_is_deferred else 0
+            session.expires_at_ms = self.now_ms + 1000 * max(session.expiry_s, kept_s)
+        if session.will and will_wait_s == 0:
             self._fire_will(session)
         elif session.will:
-            session.will_due_ms = self.now_ms + 1000 * session.will.delay_s
+            session.will_due_ms = self.now_ms + 1000 * will_wait_s
 
     def _end(self, session: Session, reason: EndReason) -> None:
         """The session is no more; a will it still holds goes out now [MQTT-3.1.2-8]."""
@@ -247,6 +276,7 @@ class Broker:
 
     def _fire_will(self, session: Session) -> None:
         will, session.will, session.will_due_ms = session.will, None, None
+        session.will_is_deferred = False
         if will:
             self._due_wills.append(self._publication_of(will, session))
 
@@ -322,7 +352,7 @@ class Broker:
         is_kept = publish.retain and publish.payload != b""
         is_known = self._is_known(publish.dedupe)
         if not has_id_left or (is_kept and not is_known and not self._fits_retained(publish)):
-            self._answer(publish, QUOTA_EXCEEDED)
+            self._answer(publish, QUOTA_EXCEEDED, is_owed=True)
             return
         if session and publish.qos == 2:
             session.received.add(publish.packet_id)
@@ -353,13 +383,13 @@ class Broker:
             return False
         return self.now_ms < self.accepted_keys[key] + DEDUPE_HORIZON_MS
 
-    def _answer(self, publish: asked.Publish, reason: int) -> None:
-        """PUBACK or PUBREC; QoS 0 has no answer."""
-        if publish.qos:
+    def _answer(self, publish: asked.Publish, reason: int, *, is_owed: bool = False) -> None:
+        """PUBACK or PUBREC; QoS 0 has no answer, but a refusal lets its connection go on."""
+        if publish.qos or is_owed:
             self._effects.append(
                 done.Acknowledge(
                     origin=publish.origin,
-                    kind="puback" if publish.qos == 1 else "pubrec",
+                    kind="pubrec" if publish.qos == 2 else "puback",
                     packet_id=publish.packet_id,
                     reason=reason,
                 )
@@ -578,6 +608,13 @@ class Broker:
         if session is None:
             return
         exchange = session.find(ack.packet_id)
+        if ack.kind == "declined":
+            if exchange:
+                session.forget(ack.packet_id)
+            self._fill_window(session)
+            if exchange and exchange.delivery.share:
+                self._pass_on(session, exchange.delivery, exchange.delivery.share)
+            return
         qos = exchange.delivery.qos if exchange else None
         answer: int | None = None
         match ack.kind:
@@ -602,6 +639,33 @@ class Broker:
             release = done.Release(origin=origin, packet_id=ack.packet_id, reason=answer)
             self._effects.append(release)
         self._fill_window(session)
+
+    def _pass_on(self, unable: Session, delivery: Delivery, share: str) -> None:
+        """Who may not read it gives it to the next who can keep it, once round.
+
+        After that it goes to one who is there and keeps nothing, or nobody gets it.
+        """
+        message, declined = delivery.message, delivery.declined + 1
+        if message.is_expired(self.now_ms) or share not in self.groups:
+            return
+        members = self.groups[share].members
+        start = members.index(unable) + 1 if unable in members else 0
+        others = [m for m in (*members[start:], *members[:start]) if m is not unable]
+
+        def keeps(member: Session) -> bool:
+            return min(message.qos, member.subscriptions[share].qos) > 0
+
+        if declined < sum(map(keeps, members)):
+            chosen = next((member for member in others if keeps(member)), None)
+        else:
+            chosen = next((m for m in others if m.connection and not keeps(m)), None)
+        if chosen is None:
+            return
+        is_retained = delivery.retain_published
+        copy = _copy_for([chosen.subscriptions[share]], message, is_retained=is_retained)
+        copy = replace(copy, share=share, retain_published=is_retained, declined=declined)
+        if not self._offer(chosen, copy):
+            self._end(chosen, "overflowed")
 
     # --- subscribing -----------------------------------------------------------------------------
 

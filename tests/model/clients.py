@@ -15,6 +15,7 @@ from quantumqtt.simulation.commands import (
     ClientAck,
     Command,
     ConnectionLost,
+    LeaveWill,
     Limits,
     OpenSession,
     Origin,
@@ -162,13 +163,32 @@ class Clients:
             )
         )
 
-    def lose(self, client_id: str, *, fire_will: bool, expiry_s: int | None, late: int = 0) -> None:
+    def lose(
+        self,
+        client_id: str,
+        *,
+        fire_will: bool,
+        expiry_s: int | None,
+        late: int = 0,
+        will_grace_s: int = 0,
+    ) -> None:
         """DISCONNECT or a broken connection; `late` is how many epochs ago."""
         epoch = max(0, self.known[client_id].epoch - late)
         self.tell(
             ConnectionLost(
-                client_id=client_id, session_epoch=epoch, fire_will=fire_will, expiry_s=expiry_s
+                client_id=client_id,
+                session_epoch=epoch,
+                fire_will=fire_will,
+                expiry_s=expiry_s,
+                will_grace_s=will_grace_s,
             )
+        )
+
+    def leave_will(self, client_id: str, will: Will, will_grace_s: int) -> None:
+        """Cut off by the server, a transient session leaves its will."""
+        identity = "alice" if client_id == "b" else ""
+        self.tell(
+            LeaveWill(client_id=client_id, will=will, will_grace_s=will_grace_s, identity=identity)
         )
 
     def subscribe(
@@ -272,12 +292,17 @@ class Clients:
             )
         )
 
-    def ack_due(self, client_id: str, place: int, *, reason: int = 0) -> None:
-        """Acknowledge something that was sent, as it should be, in order or out of it."""
+    def ack_due(
+        self, client_id: str, place: int, *, reason: int = 0, is_declined: bool = False
+    ) -> None:
+        """Acknowledge something that was sent, as it should be, in order or out of it.
+
+        Or it turns out that it was not sent, for the client may not read it.
+        """
         client = self.known[client_id]
         if client.open_ids:
             packet_id, kind = client.open_ids.pop(place % len(client.open_ids))
-            self.ack(client_id, packet_id, kind, reason=reason)
+            self.ack(client_id, packet_id, "declined" if is_declined else kind, reason=reason)
 
     def ack(
         self, client_id: str, packet_id: int, kind: AckKind, *, reason: int = 0, late: int = 0

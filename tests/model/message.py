@@ -49,6 +49,8 @@ class Delivery:
     """The filter of the share group it came by, if it did."""
     retain_published: bool = False
     """The retain flag as published, for the next member of that group."""
+    declined: int = 0
+    """So many members of that group may not read it."""
 
     def packet_bytes(self, level: int) -> int:
         """The size of its PUBLISH in protocol `level`, fixed header included."""

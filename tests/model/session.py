@@ -59,9 +59,14 @@ class Session:
     identity: str = ""
     connection: Connection | None = None
     expiry_s: int = 0
+    over_ms: int | None = None
+    """When it has lived its life; nobody resumes it from then on."""
     expires_at_ms: int | None = None
+    """When it is thrown away, which a deferred will may put off."""
     will: Will | None = None
     will_due_ms: int | None = None
+    will_is_deferred: bool = False
+    """The server itself ended the connection: the client's return takes the will back (X-03)."""
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     published: list[Exchange] = field(default_factory=list)
     """Exchanges that wait for PUBACK or PUBREC, in the order in which they began."""

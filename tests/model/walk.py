@@ -24,7 +24,7 @@ from tests.model.clients import CLIENT_IDS, FILTERS, PAYLOADS, PROPERTIES, TOPIC
 from tests.model.versus import Difference, Versus
 
 STEPS_PER_WALK: Final = 250
-ACK_KINDS: Final[tuple[AckKind, ...]] = ("puback", "pubrec", "pubcomp")
+ACK_KINDS: Final[tuple[AckKind, ...]] = ("puback", "pubrec", "pubcomp", "declined")
 OVERFLOWS: Final[tuple[OverflowPolicy, ...]] = ("expire_session", "drop_oldest", "drop_newest")
 
 
@@ -83,6 +83,7 @@ class Walk:
         actions = {
             self.open: 8,
             self.lose: 6,
+            self.leave_will: 1,
             self.subscribe: 9,
             self.unsubscribe: 2,
             self.publish: 30,
@@ -135,8 +136,17 @@ class Walk:
     def lose(self) -> None:
         dice = self.dice
         expiry_s = dice.choice((None, None, None, 0, 2, 30, EXPIRY_NEVER_S))
-        fire_will = dice.random() < 0.7
-        self.clients.lose(self.someone(), fire_will=fire_will, expiry_s=expiry_s, late=self.late())
+        self.clients.lose(
+            self.someone(),
+            fire_will=dice.random() < 0.7,
+            expiry_s=expiry_s,
+            late=self.late(),
+            will_grace_s=dice.choice((0, 0, 3, 60)),
+        )
+
+    def leave_will(self) -> None:
+        if will := random_will(self.dice):
+            self.clients.leave_will(self.someone(), will, self.dice.choice((1, 3, 60)))
 
     def subscribe(self) -> None:
         filters = [random_filter(self.dice) for _ in range(self.dice.choice((1, 1, 1, 2, 3)))]
@@ -171,7 +181,8 @@ class Walk:
     def ack_due(self) -> None:
         reason = self.dice.choice((0, 0, 0, 0, 0, 0, 0x10, 0x80))
         place = self.dice.choice((0, 0, 0, 1, 2))
-        self.clients.ack_due(self.someone(), place, reason=reason)
+        is_declined = self.dice.random() < 0.1
+        self.clients.ack_due(self.someone(), place, reason=reason, is_declined=is_declined)
 
     def ack(self) -> None:
         packet_id, kind = self.dice.randint(0, 6), self.dice.choice(ACK_KINDS)

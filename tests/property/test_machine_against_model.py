@@ -32,7 +32,7 @@ QOS = st.integers(0, 2)
 PACKET_IDS = st.integers(1, 4)
 WHO = st.sampled_from(CLIENT_IDS)
 LATE = st.sampled_from([0, 0, 0, 0, 0, 0, 1])
-ACK_KINDS = st.sampled_from(list[AckKind](["puback", "pubrec", "pubcomp"]))
+ACK_KINDS = st.sampled_from(list[AckKind](["puback", "pubrec", "pubcomp", "declined"]))
 LIMITS = st.builds(
     Limits,
     window_max=st.integers(1, 5),
@@ -110,9 +110,18 @@ class MachineBesideModel(RuleBasedStateMachine):
         fire_will=st.booleans(),
         expiry_s=st.sampled_from([None, 0, 2, 30, EXPIRY_NEVER_S]),
         late=LATE,
+        will_grace_s=st.sampled_from([0, 0, 3, 60]),
     )
-    def disconnect(self, who: str, fire_will: bool, expiry_s: int | None, late: int) -> None:
-        self.clients.lose(who, fire_will=fire_will, expiry_s=expiry_s, late=late)
+    def disconnect(
+        self, who: str, fire_will: bool, expiry_s: int | None, late: int, will_grace_s: int
+    ) -> None:
+        self.clients.lose(
+            who, fire_will=fire_will, expiry_s=expiry_s, late=late, will_grace_s=will_grace_s
+        )
+
+    @rule(who=WHO, will=WILLS, will_grace_s=st.sampled_from([1, 3, 60]))
+    def leave_will(self, who: str, will: Will, will_grace_s: int) -> None:
+        self.clients.leave_will(who, will, will_grace_s)
 
     @rule(
         who=WHO,

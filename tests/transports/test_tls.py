@@ -14,7 +14,7 @@ from tests.harness import packets
 from tests.harness.certificates import Authority, Credentials
 from tests.harness.live_broker import DEADLINE_S, LiveBroker
 from tests.harness.mqtt_peer import MqttPeer
-from tests.harness.packets import ConnAck, Publish, Version
+from tests.harness.packets import ConnAck, Publish, Version, Will
 from tests.harness.ports import LOOPBACK
 from tests.harness.raw_peer import RawPeer
 from tests.harness.waiting import wait_until
@@ -315,7 +315,62 @@ def test_reload_takes_new_files_and_keeps_clients(
         ):
             wire.sendall(packets.connect("past", version=Version.V5))
             assert wire.recv(1) == b""
-        peer_over(kept).ping()
+
+
+@pytest.mark.requirement("SEC-01", "WILL-07")
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+def test_who_is_revoked_while_connected_is_told_and_closed_and_leaves_no_will(
+    start: StartBroker, own_authority: Authority, version: Version
+) -> None:
+    authority = own_authority
+    crl = authority.revoke()
+    good, bad = authority.client("good"), authority.client("bad")
+    broker = start(listener=[demanding(authority, crl=crl)])
+    with (
+        secure(broker, authority.context(good)) as watching,
+        secure(broker, authority.context(bad)) as wire,
+    ):
+        watcher = peer_over(watching)
+        watcher.open("watcher")
+        watcher.subscribe("#")
+        peer = peer_over(wire, version)
+        peer.open("bad", will=Will("last", b"words"))
+        broker.reload()
+        peer.ping()
+        authority.revoke(bad)
+        broker.reload()
+        peer.expect_end(0x87)
+        wait_until(
+            lambda: broker.statistics().closes_total["certificate_revoked"] == 1,
+            what="the end is counted",
+        )
+        watcher.publish("marker", qos=0)
+        assert watcher.take().topic == "marker"
+    closed = [event for event in broker.events if event.kind == "session_closed"]
+    assert [event.client_id for event in closed if event.reason == "certificate_revoked"] == ["bad"]
+
+
+@pytest.mark.requirement("SEC-01")
+def test_an_authority_in_between_can_be_revoked_too(
+    start: StartBroker, own_authority: Authority
+) -> None:
+    authority = own_authority
+    between = authority.between("between")
+    client = between.client("pump-1")
+    client.certificate.write_bytes(client.certificate.read_bytes() + between.file.read_bytes())
+    lists = authority.crl_file
+    issued = between.revoke().read_bytes()
+    authority.revoke()
+    lists.write_bytes(lists.read_bytes() + issued)
+    broker = start(listener=[demanding(authority, crl=lists)])
+    with secure(broker, authority.context(client)) as wire:
+        peer = peer_over(wire)
+        peer.open("pump-1")
+        authority.revoke(between.own)
+        lists.write_bytes(lists.read_bytes() + issued)
+        broker.reload()
+        peer.expect_end(0x87)
+    expect_refused(broker, authority.context(client), "certificate_revoked")
 
 
 @pytest.mark.hardening("stale-certificate")

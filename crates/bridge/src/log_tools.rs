@@ -128,6 +128,7 @@ fn kind_of(command: &Command<'_>) -> &'static str {
     match command {
         Command::OpenSession(_) => "OpenSession",
         Command::ConnectionLost(_) => "ConnectionLost",
+        Command::LeaveWill(_) => "LeaveWill",
         Command::Subscribe(_) => "Subscribe",
         Command::Unsubscribe(_) => "Unsubscribe",
         Command::Publish(_) => "Publish",

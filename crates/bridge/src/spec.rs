@@ -102,8 +102,8 @@ impl NodeLimits {
     #[new]
     #[pyo3(signature = (
         *, packet_bytes_max, connect_timeout_ms, keep_alive_s_max, receive_maximum,
-        session_expiry_s_max, topic_alias_max, subscriptions_max, offline_bytes_max,
-        offline_count_max, out_buffer_bytes_soft, out_buffer_bytes_max, connections_max,
+        session_expiry_s_max, topic_alias_max, will_grace_s, subscriptions_max,
+        offline_bytes_max, offline_count_max, out_buffer_bytes_soft, out_buffer_bytes_max, connections_max,
         event_queue_count_max, admission_timeout_ms, log_pending_bytes_max,
         connections_per_address_max=None,
     ))]
@@ -115,6 +115,7 @@ impl NodeLimits {
         receive_maximum: u16,
         session_expiry_s_max: u32,
         topic_alias_max: u16,
+        will_grace_s: u32,
         subscriptions_max: u32,
         offline_bytes_max: u64,
         offline_count_max: u32,
@@ -133,6 +134,7 @@ impl NodeLimits {
             receive_maximum,
             session_expiry_s_max,
             topic_alias_max,
+            will_grace_s,
             subscriptions_max,
             offline_bytes_max,
             offline_count_max,

@@ -116,6 +116,7 @@ getters! {
     connections_refused_full_total: u64,
     sessions_stored: u64,
     sessions_attached: u64,
+    sessions_expired_total: u64,
     retained: u64,
     retained_bytes: u64,
     queued: u64,

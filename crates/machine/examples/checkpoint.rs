@@ -88,6 +88,7 @@ impl Bench {
             session_epoch: number + 1,
             fire_will: false,
             expiry_s: None,
+            will_grace_s: 0,
         }));
     }
 

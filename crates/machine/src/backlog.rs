@@ -26,6 +26,8 @@ pub(crate) struct Share {
     pub(crate) filter: Arc<str>,
     /// The publisher's retain flag, which the next member may want to see.
     pub(crate) retain: bool,
+    /// So many members could not be sent it, because they may not read it.
+    pub(crate) declined: u32,
 }
 
 /// A message on its way to one session.

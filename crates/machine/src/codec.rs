@@ -6,8 +6,8 @@
 use quantumqtt_wire::{QoS, ReasonCode};
 
 use crate::command::{
-    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, OpenSession, Origin, PubRel, Publish,
-    Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
+    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, LeaveWill, OpenSession, Origin, PubRel,
+    Publish, Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
 };
 use crate::dedupe::DEDUPE_KEY_BYTES_MAX;
 use crate::fields::{FieldError, FieldReader, write_bytes, write_number, write_text};
@@ -25,8 +25,9 @@ pub(crate) mod kind {
     pub(crate) const TICK: u8 = 8;
     pub(crate) const SET_LIMITS: u8 = 9;
     pub(crate) const PUBACK_RUN: u8 = 10;
+    pub(crate) const LEAVE_WILL: u8 = 11;
     pub(crate) const FIRST: u8 = OPEN_SESSION;
-    pub(crate) const LAST: u8 = PUBACK_RUN;
+    pub(crate) const LAST: u8 = LEAVE_WILL;
 }
 
 /// How many PUBACKs one record holds at most; bounds what one record costs to apply.
@@ -37,6 +38,7 @@ pub(crate) fn write_command(out: &mut Vec<u8>, command: &Command<'_>) -> u8 {
     match command {
         Command::OpenSession(open) => write_open_session(out, open),
         Command::ConnectionLost(lost) => write_connection_lost(out, lost),
+        Command::LeaveWill(left) => write_leave_will(out, left),
         Command::Subscribe(subscribe) => write_subscribe(out, subscribe),
         Command::Unsubscribe(unsubscribe) => write_unsubscribe(out, unsubscribe),
         Command::Publish(publish) => write_publish(out, publish),
@@ -63,6 +65,7 @@ pub(crate) fn read_command(
         kind::CLIENT_ACK => read_client_ack(&mut reader).map(Command::ClientAck),
         kind::TICK => Ok(Command::Tick),
         kind::SET_LIMITS => read_limits(&mut reader).map(Command::SetLimits),
+        kind::LEAVE_WILL => read_leave_will(&mut reader).map(Command::LeaveWill),
         _ => return None,
     };
     Some(command.and_then(|command| reader.finish().map(|()| command)))
@@ -164,14 +167,19 @@ pub(crate) fn read_will<'a>(reader: &mut FieldReader<'a>) -> Result<Will<'a>, Fi
 
 const LOST_FIRE_WILL: u8 = 1;
 const LOST_HAS_EXPIRY: u8 = 1 << 1;
+const LOST_HAS_GRACE: u8 = 1 << 2;
 
 fn write_connection_lost(out: &mut Vec<u8>, lost: &ConnectionLost<'_>) -> u8 {
     write_text(out, lost.client_id);
     write_number(out, lost.session_epoch);
     let fire_will = if lost.fire_will { LOST_FIRE_WILL } else { 0 };
-    out.push(fire_will | if lost.expiry_s.is_some() { LOST_HAS_EXPIRY } else { 0 });
+    let has_expiry = if lost.expiry_s.is_some() { LOST_HAS_EXPIRY } else { 0 };
+    out.push(fire_will | has_expiry | if lost.will_grace_s > 0 { LOST_HAS_GRACE } else { 0 });
     if let Some(expiry_s) = lost.expiry_s {
         write_number(out, u64::from(expiry_s));
+    }
+    if lost.will_grace_s > 0 {
+        write_number(out, u64::from(lost.will_grace_s));
     }
     kind::CONNECTION_LOST
 }
@@ -181,12 +189,33 @@ fn read_connection_lost<'a>(
 ) -> Result<ConnectionLost<'a>, FieldError> {
     let client_id = reader.text()?;
     let session_epoch = reader.number()?;
-    let flags = read_flags(reader, LOST_FIRE_WILL | LOST_HAS_EXPIRY)?;
+    let flags = read_flags(reader, LOST_FIRE_WILL | LOST_HAS_EXPIRY | LOST_HAS_GRACE)?;
     Ok(ConnectionLost {
         client_id,
         session_epoch,
         fire_will: flags & LOST_FIRE_WILL != 0,
         expiry_s: reader.number_u32_if(flags & LOST_HAS_EXPIRY != 0)?,
+        will_grace_s: match reader.number_u32_if(flags & LOST_HAS_GRACE != 0)? {
+            Some(0) => return Err(FieldError::Range), // said without a flag
+            grace_s => grace_s.unwrap_or(0),
+        },
+    })
+}
+
+fn write_leave_will(out: &mut Vec<u8>, left: &LeaveWill<'_>) -> u8 {
+    write_text(out, left.client_id);
+    write_text(out, left.identity);
+    write_will(out, &left.will);
+    write_number(out, u64::from(left.will_grace_s));
+    kind::LEAVE_WILL
+}
+
+fn read_leave_will<'a>(reader: &mut FieldReader<'a>) -> Result<LeaveWill<'a>, FieldError> {
+    Ok(LeaveWill {
+        client_id: reader.text()?,
+        identity: reader.text()?,
+        will: read_will(reader)?,
+        will_grace_s: reader.number_u32()?,
     })
 }
 

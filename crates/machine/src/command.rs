@@ -177,6 +177,24 @@ pub struct ConnectionLost<'a> {
     pub fire_will: bool,
     /// The expiry an MQTT 5 DISCONNECT asked for.
     pub expiry_s: Option<u32>,
+    /// Not 0 when the server itself ended the connection: the will waits so long at least, and is
+    /// dropped if the client returns.
+    pub will_grace_s: u32,
+}
+
+/// The server itself has ended the connection of a transient session that leaves a will behind.
+///
+/// Nothing of the session goes on. What is stored under its name holds the will, and ends with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaveWill<'a> {
+    /// The client id.
+    pub client_id: &'a str,
+    /// Who the client proved to be; empty for anonymous.
+    pub identity: &'a str,
+    /// What it leaves behind.
+    pub will: Will<'a>,
+    /// How long the will waits at least; it is dropped if the client returns.
+    pub will_grace_s: u32,
 }
 
 /// One filter of a SUBSCRIBE.
@@ -290,6 +308,9 @@ pub enum AckKind {
     PubRec = 1,
     /// `QoS` 2, second half.
     PubComp = 2,
+    /// No acknowledgement: the subscriber was not sent it, for it may not read it. If it came by a
+    /// share group it is another member's.
+    Declined = 3,
 }
 
 impl AckKind {
@@ -298,6 +319,7 @@ impl AckKind {
             0 => Some(Self::PubAck),
             1 => Some(Self::PubRec),
             2 => Some(Self::PubComp),
+            3 => Some(Self::Declined),
             _ => None,
         }
     }
@@ -325,6 +347,8 @@ pub enum Command<'a> {
     OpenSession(OpenSession<'a>),
     /// See [`ConnectionLost`].
     ConnectionLost(ConnectionLost<'a>),
+    /// See [`LeaveWill`].
+    LeaveWill(LeaveWill<'a>),
     /// See [`Subscribe`].
     Subscribe(Subscribe<'a>),
     /// See [`Unsubscribe`].

@@ -138,6 +138,8 @@ pub struct Deliver {
     pub expiry_s: Option<u32>,
     /// The Subscription Identifiers of every subscription that matched.
     pub subscription_ids: SubscriptionIds,
+    /// Whether it came by a share group, so that another member may have it.
+    pub is_shared: bool,
     /// The message; shared, so encodings can be cached by its address.
     pub message: Arc<Message>,
 }

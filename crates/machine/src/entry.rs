@@ -4,7 +4,8 @@
 //! header, 45 bytes, little-endian
 //!   format        u8    high nibble 0xE, low nibble the format, now 1
 //!   apply_version u16   the oldest rules of apply under which the commands can be read: 2 if a
-//!                       publish has a de-duplication key or PUBACKs are joined, else 1
+//!                       publish has a de-duplication key, PUBACKs are joined, the server itself
+//!                       has ended a connection, or a message was declined; else 1
 //!   partition     u32   index on the tenant's ring
 //!   tenant        u32   numeric slot; no tenant name ever reaches the disk (LOG-35)
 //!   routing_epoch u64
@@ -47,7 +48,8 @@ pub const APPLY_VERSION: u16 = 2;
 /// The rules an entry needs whose commands every release knows. What needs no more is written so:
 /// the release before this one can read the log until it holds something of ours.
 pub(crate) const APPLY_VERSION_FIRST: u16 = 1;
-/// Since this version a publish may have a de-duplication key, and PUBACKs may be joined.
+/// Since this version a publish may have a de-duplication key, PUBACKs may be joined, wills be
+/// deferred and messages be declined.
 pub(crate) const APPLY_VERSION_SECOND: u16 = 2;
 
 const FORMAT_MARK: u8 = 0xE0;
@@ -157,7 +159,7 @@ impl EntryBuilder {
         };
         self.append_body(command_kind);
         self.count += 1;
-        self.needs_second |= has_dedupe(command);
+        self.needs_second |= is_of_second(command);
         Ok(())
     }
 
@@ -314,8 +316,15 @@ impl Entry {
     }
 }
 
-fn has_dedupe(command: &Command<'_>) -> bool {
-    matches!(command, Command::Publish(publish) if publish.dedupe.is_some())
+/// Whether a release that knows version 1 only could not read it.
+fn is_of_second(command: &Command<'_>) -> bool {
+    match command {
+        Command::Publish(publish) => publish.dedupe.is_some(),
+        Command::ConnectionLost(lost) => lost.will_grace_s > 0,
+        Command::ClientAck(ack) => ack.kind == AckKind::Declined,
+        Command::LeaveWill(_) => true,
+        _ => false,
+    }
 }
 
 /// Whether an acknowledgement says nothing but that a message has arrived.
@@ -383,7 +392,7 @@ impl<'a> Commands<'a> {
         }
         let command = read_command(command_kind, body);
         let command = command.ok_or(EntryError::UnknownKind(command_kind))?.map_err(malformed)?;
-        if self.apply_version < APPLY_VERSION_SECOND && has_dedupe(&command) {
+        if self.apply_version < APPLY_VERSION_SECOND && is_of_second(&command) {
             return Err(malformed(FieldError::Range));
         }
         Ok(command)

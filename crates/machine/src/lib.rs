@@ -41,9 +41,9 @@ pub use checkpoint::{
     Restored, Restorer,
 };
 pub use command::{
-    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, EXPIRY_NEVER_S, OpenSession, Origin,
-    PubRel, Publish, RetainHandling, Source, Subscribe, SubscribeFilter, SubscriptionOptions,
-    Unsubscribe, Will,
+    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, EXPIRY_NEVER_S, LeaveWill, OpenSession,
+    Origin, PubRel, Publish, RetainHandling, Source, Subscribe, SubscribeFilter,
+    SubscriptionOptions, Unsubscribe, Will,
 };
 pub use dedupe::{DEDUPE_HORIZON_MS, DEDUPE_KEY_BYTES_MAX, DEDUPE_KEYS_MAX};
 pub use effect::{

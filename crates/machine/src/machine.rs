@@ -118,6 +118,7 @@ impl Machine {
         match command {
             Command::OpenSession(open) => self.open_session(open, effects),
             Command::ConnectionLost(lost) => self.connection_lost(lost, effects),
+            Command::LeaveWill(left) => self.leave_will(left),
             Command::Subscribe(subscribe) => self.subscribe(subscribe, effects),
             Command::Unsubscribe(unsubscribe) => self.unsubscribe(unsubscribe, effects),
             Command::Publish(publish) => self.publish(entry.bytes(), publish, effects),

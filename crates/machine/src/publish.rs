@@ -16,7 +16,8 @@
 //!   before it was proposed, so it is recorded only.
 //! - A share group hands each message to one member: by turns, to one that can be sent to now; else
 //!   to one that is connected; else to one that can keep it. When a member's session ends, what it
-//!   was given and has not finished goes to another (SUB-15), in the same command.
+//!   was given and has not finished goes to another (SUB-15), in the same command. What a member
+//!   may not read goes to those who joined after it, each asked once.
 
 use std::sync::Arc;
 
@@ -131,9 +132,8 @@ impl Machine {
 
     fn refuse_publish(&mut self, publish: &Publish<'_>, effects: &mut Vec<Effect>) {
         self.counters.publishes_refused += 1;
-        if publish.qos != QoS::AtMostOnce {
-            effects.push(answer(publish, ReasonCode::QUOTA_EXCEEDED));
-        }
+        // At QoS 0 nobody is told, but the connection waits for the end of it.
+        effects.push(answer(publish, ReasonCode::QUOTA_EXCEEDED));
     }
 
     fn has_room_for_id(&self, key: Option<SessionKey>, publish: &Publish<'_>) -> bool {
@@ -311,6 +311,49 @@ impl Machine {
         }
     }
 
+    /// Gives what a member of a share group may not read to the next in the row who can keep it, or
+    /// in the end to one that is connected.
+    fn pass_on(&mut self, from: SessionKey, declined: Delivery, effects: &mut Vec<Effect>) {
+        let Delivery { message, share: Some(mut share), .. } = declined else { return };
+        let mut turn = Turn {
+            now_ms: self.now_ms,
+            limits: &self.limits,
+            retained: &self.retained,
+            counters: &mut self.counters,
+        };
+        if message.is_expired(turn.now_ms) {
+            turn.counters.expired_messages += 1;
+            return;
+        }
+        // Only filters that parsed were ever stored.
+        let group = Filter::parse(&share.filter)
+            .ok()
+            .and_then(|filter| self.subscriptions.find_group(&filter))
+            .and_then(|group| self.subscriptions.group(group));
+        let Some(group) = group else {
+            turn.counters.share_unserved += 1;
+            return;
+        };
+        let is_kept = |granted: &Granted| message.qos.min(granted.options.qos) != QoS::AtMostOnce;
+        let keepers = group.members().filter(|(_, granted)| is_kept(granted)).count();
+        share.declined += 1;
+        let chosen = if (share.declined as usize) < keepers {
+            group.next_after(from, |_, granted| !is_kept(granted))
+        } else {
+            let is_away = |key| !self.sessions.get(key).is_some_and(Session::is_attached);
+            group.next_after(from, |key, granted| is_kept(granted) || is_away(key))
+        };
+        let Some((key, granted)) = chosen else {
+            turn.counters.share_unserved += 1;
+            return;
+        };
+        let full =
+            offer_shared(key, granted, share, &message, &mut self.sessions, &mut turn, effects);
+        if let Some(key) = full {
+            self.end_session(key, EndReason::Overflowed, effects);
+        }
+    }
+
     /// Publishes the wills this command has made due. Publishing one may end a session and make
     /// another due; each ends a session or takes its will, so this comes to an end.
     pub(crate) fn publish_due_wills(&mut self, effects: &mut Vec<Effect>) {
@@ -376,11 +419,23 @@ impl Machine {
             retained: &self.retained,
             counters: &mut self.counters,
         };
+        if ack.kind == AckKind::Declined {
+            let decline = |session: &mut Session| {
+                let declined = session.window.decline(ack.packet_id);
+                session.pump(&mut turn, effects);
+                declined
+            };
+            if let Some(declined) = self.sessions.change(key, decline).flatten() {
+                self.pass_on(key, declined, effects);
+            }
+            return;
+        }
         self.sessions.change(key, |session| {
             let outcome = match ack.kind {
                 AckKind::PubAck => session.window.on_puback(ack.packet_id),
                 AckKind::PubRec => session.window.on_pubrec(ack.packet_id, ack.reason.is_error()),
                 AckKind::PubComp => session.window.on_pubcomp(ack.packet_id),
+                AckKind::Declined => AckOutcome::Unknown, // was met above
             };
             let is_pubrec = ack.kind == AckKind::PubRec && !ack.reason.is_error();
             let reason = match outcome {
@@ -420,11 +475,26 @@ fn offer_to_group(
         turn.counters.share_unserved += 1;
         return None;
     };
+    let filter = granted.shared.clone()?;
+    let share = Share { filter, retain, declined: 0 };
+    offer_shared(key, granted, share, message, sessions, turn, effects)
+}
+
+/// Gives a message of a share group to this member, which is returned if its backlog is full.
+fn offer_shared(
+    key: SessionKey,
+    granted: &Granted,
+    share: Share,
+    message: &Arc<Message>,
+    sessions: &mut Sessions,
+    turn: &mut Turn<'_>,
+    effects: &mut Vec<Effect>,
+) -> Option<SessionKey> {
     let qos = message.qos.min(granted.options.qos);
     let keeps_retain = granted.options.retain_as_published;
-    let mut delivery = Delivery::new(message.clone(), qos, retain && keeps_retain);
+    let mut delivery = Delivery::new(message.clone(), qos, share.retain && keeps_retain);
     delivery.subscription_ids.extend(granted.subscription_id);
-    delivery.share = granted.shared.clone().map(|filter| Share { filter, retain });
+    delivery.share = Some(share);
     let offered = sessions.change(key, |session| session.offer(delivery, turn, effects));
     (offered == Some(Offered::Overflowed)).then_some(key)
 }

@@ -44,7 +44,7 @@ use quantumqtt_topics::Filter;
 use quantumqtt_wire::{QoS, ReasonCode};
 
 use crate::backlog::{Backlog, Delivery};
-use crate::command::{ConnectionLost, EXPIRY_NEVER_S, OpenSession, Origin};
+use crate::command::{ConnectionLost, EXPIRY_NEVER_S, LeaveWill, OpenSession, Origin};
 use crate::effect::{Deliver, Effect, EndReason, SessionEnded, SessionOpened};
 use crate::expiry::Deadline;
 use crate::limits::{Limits, Overflow};
@@ -96,6 +96,8 @@ pub(crate) struct Session {
     pub(crate) will: Option<StoredWill>,
     /// Set while detached with a will that waits.
     pub(crate) will_due_ms: Option<u64>,
+    /// The will waits because the server itself has ended the connection; see `will.rs`.
+    pub(crate) will_is_deferred: bool,
     pub(crate) subscriptions: SubscriptionSet,
     pub(crate) window: Window,
     pub(crate) backlog: Backlog,
@@ -127,6 +129,7 @@ impl Session {
             detached_at_ms: None,
             will: None,
             will_due_ms: None,
+            will_is_deferred: false,
             subscriptions: SubscriptionSet::default(),
             window: Window::new(),
             backlog: Backlog::default(),
@@ -144,8 +147,10 @@ impl Session {
         self.is_attached() && self.backlog.is_empty() && self.window.admits()
     }
 
+    /// Whether its own expiry is over; it may be kept for longer, for its will.
     fn is_expired(&self, now_ms: u64) -> bool {
-        self.expires_at_ms.is_some_and(|at_ms| at_ms <= now_ms)
+        let detached_at_ms = self.detached_at_ms.filter(|_| self.expires_at_ms.is_some());
+        detached_at_ms.is_some_and(|at_ms| after(at_ms, self.expiry_s) <= now_ms)
     }
 
     /// Sends `delivery`, keeps it, or drops it, as `QoS` and limits say.
@@ -260,6 +265,7 @@ impl Session {
             dup,
             expiry_s: delivery.message.remaining_s(turn.now_ms),
             subscription_ids: delivery.subscription_ids,
+            is_shared: delivery.share.is_some(),
             message: delivery.message,
         }));
     }
@@ -277,6 +283,7 @@ impl Session {
         }
         self.expiry_s = open.expiry_s;
         self.detached_at_ms = None;
+        self.will_is_deferred = false;
         self.will = open.will.as_ref().map(StoredWill::keep);
     }
 
@@ -313,6 +320,9 @@ pub(crate) struct Turn<'a> {
 impl Machine {
     pub(crate) fn open_session(&mut self, open: &OpenSession<'_>, effects: &mut Vec<Effect>) {
         let mut found = self.sessions.key_of(open.client_id);
+        if let Some(key) = found {
+            self.drop_deferred_will(key, open.identity);
+        }
         let is_late = |session: &Session| session.is_expired(self.now_ms);
         if let Some(key) = found.filter(|&key| self.sessions.get(key).is_some_and(is_late)) {
             self.end_session(key, EndReason::Expired, effects);
@@ -348,6 +358,18 @@ impl Machine {
                 self.attach_session(key, false, previous, open, effects);
             }
         }
+    }
+
+    /// The client is back in time: what the server ended is forgotten.
+    fn drop_deferred_will(&mut self, key: SessionKey, identity: &str) {
+        let now_ms = self.now_ms;
+        self.sessions.change(key, |session| {
+            let is_due = session.will_due_ms.is_none_or(|at_ms| at_ms <= now_ms);
+            let is_back = session.will_is_deferred && !belongs_to_another(session, identity);
+            if is_back && !is_due {
+                session.will = None;
+            }
+        });
     }
 
     /// Ends what the previous opening of a session that goes on has left: its will and deadlines.
@@ -419,13 +441,33 @@ impl Machine {
             session.expiry_s = lost.expiry_s.unwrap_or(session.expiry_s);
             session.will = session.will.take().filter(|_| lost.fire_will);
         });
-        self.schedule_detached(key, effects);
+        self.schedule_detached(key, lost.will_grace_s, effects);
+    }
+
+    /// A transient session leaves its will; see `will.rs`.
+    pub(crate) fn leave_will(&mut self, left: &LeaveWill<'_>) {
+        if self.sessions.key_of(left.client_id).is_some() {
+            self.counters.stale_commands += 1;
+            return;
+        }
+        self.last_epoch += 1;
+        self.last_incarnation += 1;
+        let key = self.last_incarnation;
+        let mut session = Session::new(left.client_id, key);
+        session.epoch = self.last_epoch;
+        session.identity = left.identity.into();
+        session.will = Some(StoredWill::keep(&left.will));
+        session.detached_at_ms = Some(self.now_ms);
+        self.sessions.insert(session);
+        // It has a will, so with a grace there is nothing to be told.
+        self.schedule_detached(key, left.will_grace_s.max(1), &mut Vec::new());
     }
 
     /// The connection was lost before, and its will still waits: it will not go out after all.
     fn take_back_will(&mut self, key: SessionKey) {
         let take = |session: &mut Session| {
             session.will = None;
+            session.will_is_deferred = false;
             session.will_due_ms.take()
         };
         match self.sessions.change(key, take).flatten() {
@@ -435,23 +477,27 @@ impl Machine {
     }
 
     /// Sets the deadlines of a session that has just been left, or meets those already due.
-    fn schedule_detached(&mut self, key: SessionKey, effects: &mut Vec<Effect>) {
+    fn schedule_detached(&mut self, key: SessionKey, grace_s: u32, effects: &mut Vec<Effect>) {
         let Some(session) = self.sessions.get(key) else {
             return;
         };
         let expiry_s = session.expiry_s;
-        if expiry_s == 0 {
+        let will_wait_s = session.will.as_ref().map(|will| will.delay_s.max(grace_s));
+        let will_is_deferred = will_wait_s.is_some() && grace_s > 0;
+        if expiry_s == 0 && !will_is_deferred {
             self.end_session(key, EndReason::Closed, effects);
             return;
         }
-        let will_wait_s = session.will.as_ref().map(|will| will.delay_s);
         if will_wait_s == Some(0) {
             self.fire_will_of(key);
         }
-        let after = |seconds: u32| self.now_ms.saturating_add(u64::from(seconds) * 1000);
-        let will_due_ms = will_wait_s.filter(|&wait_s| wait_s > 0).map(after);
-        let expires_at_ms = (expiry_s != EXPIRY_NEVER_S).then(|| after(expiry_s));
+        let after_s = |seconds: u32| after(self.now_ms, seconds);
+        let will_due_ms = will_wait_s.filter(|&wait_s| wait_s > 0).map(after_s);
+        let kept_until_ms = will_due_ms.filter(|_| will_is_deferred).unwrap_or(0);
+        let expires_at_ms =
+            (expiry_s != EXPIRY_NEVER_S).then(|| after_s(expiry_s).max(kept_until_ms));
         self.sessions.change(key, |session| {
+            session.will_is_deferred = will_is_deferred;
             session.will_due_ms = will_due_ms;
             session.expires_at_ms = expires_at_ms;
         });
@@ -482,6 +528,7 @@ impl Machine {
     pub(crate) fn fire_will_of(&mut self, key: SessionKey) {
         let take = |session: &mut Session| {
             session.will_due_ms = None;
+            session.will_is_deferred = false;
             session.will.take()
         };
         if let Some(will) = self.sessions.change(key, take).flatten() {
@@ -529,6 +576,10 @@ impl Machine {
         let begun = session.window.into_deliveries().filter(|begun| !begun.is_exactly_once());
         self.hand_on(begun.chain(session.backlog.into_deliveries()), effects);
     }
+}
+
+fn after(now_ms: u64, seconds: u32) -> u64 {
+    now_ms.saturating_add(u64::from(seconds) * 1000)
 }
 
 /// A session that nobody authenticated has opened so far belongs to whoever comes.

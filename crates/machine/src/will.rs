@@ -8,6 +8,11 @@
 //! - A client that returns to its session in time cancels a delayed will (WILL-10). One that
 //!   returns after its delay does not, even if no tick came in between. A takeover is both at once:
 //!   the will goes out if its delay is zero, and is dropped if not.
+//! - A connection that the server itself has ended (a drain, a stop, a crash) says nothing about
+//!   its client. Its will waits for the larger of its delay and a grace, and is dropped if the
+//!   client returns meanwhile, in whatever way. A session that would end sooner is kept for
+//!   so long, though nobody is told that it is still there; of a transient one nothing but the will
+//!   is kept.
 //! - The end of a session publishes the will it still holds; so every rule above only decides
 //!   whether the session holds it.
 //!

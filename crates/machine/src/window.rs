@@ -182,6 +182,16 @@ impl Window {
         }
     }
 
+    /// Forgets an exchange whose message the client was not sent, and gives the message back.
+    pub(crate) fn decline(&mut self, packet_id: u16) -> Option<Delivery> {
+        let delivery = match self.stage(packet_id)? {
+            Stage::Sent(delivery) | Stage::Unsent(delivery) => delivery.clone(),
+            Stage::Released => return None,
+        };
+        self.remove(packet_id);
+        Some(delivery)
+    }
+
     /// Forgets an exchange the client cannot be sent, as if it had acknowledged [MQTT-3.1.2-25].
     pub(crate) fn discard(&mut self, packet_id: u16) {
         self.remove(packet_id);

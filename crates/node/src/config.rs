@@ -56,6 +56,7 @@ pub struct NodeLimits {
     pub receive_maximum: u16,
     pub session_expiry_s_max: u32,
     pub topic_alias_max: u16,
+    pub will_grace_s: u32,
     pub subscriptions_max: u32,
     pub offline_bytes_max: u64,
     pub offline_count_max: u32,

@@ -299,15 +299,7 @@ impl ShardService {
             return self.refuse(turn, connection, RefusalReason::LogFull);
         }
         opening.step = Step::Machine;
-        let will = opening.will.as_ref().map(|will| quantumqtt_machine::Will {
-            topic: &will.topic,
-            properties: &will.properties,
-            payload: &will.payload,
-            qos: will.qos,
-            retain: will.retain,
-            delay_s: will.delay_s,
-            expiry_s: will.expiry_s,
-        });
+        let will = opening.will.as_ref().map(Will::as_command);
         let command = Command::OpenSession(OpenSession {
             origin: connection.outlet.id().into_origin(self.shared.node_id),
             client_id: &connection.client_id,

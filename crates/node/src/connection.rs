@@ -47,6 +47,8 @@ pub(crate) struct Connection {
     pub(crate) packet_bytes_max: u32,
     /// Not read until then at the latest, because a subscriber is behind; 0 when it is read.
     pub(crate) paused_until_ms: u64,
+    /// A retained QoS 0 publish waits for its commit: nothing behind it is read.
+    pub(crate) awaits_commit: bool,
     /// Acknowledged publishes of the client that wait for their commit.
     pub(crate) proposed: u16,
     /// The expiry an MQTT 5 DISCONNECT asked for.
@@ -106,6 +108,11 @@ pub(crate) enum Session {
 impl Connection {
     pub(crate) fn rare(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
+    }
+
+    /// Whether the machine has answered what nothing may overtake.
+    pub(crate) fn may_be_read(&self) -> bool {
+        !self.awaits_commit && !self.awaits_guest()
     }
 
     pub(crate) fn is_stored(&self) -> bool {

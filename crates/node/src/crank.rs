@@ -99,6 +99,8 @@ impl Crank {
         let beginning = Beginning {
             header: EntryHeader { leader: 1, ..EntryHeader::default() },
             limits: spec.limits,
+            // The simulation's clients judge wills by their delays alone.
+            will_grace_s: 0,
             owner: 0,
             tenant: "default".into(),
             now_ms: spec.now_ms,

@@ -10,7 +10,9 @@ use quantumqtt_wire::{PacketId, Properties, PropertyBlock, PropertyId, Publish, 
 
 use crate::effects::fill_block;
 use crate::index::{Route, Subscriber};
-use crate::outbound::{Encoded, Expiry, Sent, SentLoose, send, send_loose};
+use crate::outbound::{
+    Encoded, Expiry, Sent, SentLoose, send, send_loose, send_loose_now, send_now,
+};
 use crate::reasons::{CloseReason, DropReason};
 use crate::run::Run;
 use crate::shard::ShardService;
@@ -79,6 +81,18 @@ struct Form<'a> {
     packet_id_at: usize,
     /// Where what is left of the message expiry stands.
     expiry_at: Option<usize>,
+}
+
+impl<'a> Form<'a> {
+    fn encoded(self, message: &Outgoing<'_>, at_ms: u64) -> Encoded<'a> {
+        Encoded {
+            bytes: self.bytes,
+            packet_id_at: self.packet_id_at,
+            qos: message.qos,
+            expiry: message.expiry_s.map(|_| Expiry { at_ms, value_at: self.expiry_at }),
+            shared_id: None,
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -226,7 +240,33 @@ pub(crate) fn deliver_retained(
         retain: true,
         subscription_ids: subscriber.subscription_id.as_slice(),
     };
-    push(turn, cells, subscriber, encoder.form(message, key), message.qos, message);
+    let form = encoder.form(message, key);
+    if is_too_large(cells, subscriber, form) {
+        return;
+    }
+    // As `push` does, but past what is held back for it.
+    let outlet = &subscriber.outlet;
+    let at_ms = expires_at_ms(turn.now_ms(), message.expiry_s);
+    if message.qos == QoS::AtMostOnce {
+        let sent = turn.write(outlet, |out| send_loose_now(out, form.bytes, 1, at_ms, None));
+        count_loose(cells, sent);
+        return;
+    }
+    let encoded = form.encoded(message, at_ms);
+    match turn.write(outlet, |out| send_now(out, encoded)) {
+        Sent::Taken => cells.count_sent(message.qos, 1),
+        Sent::TooSlow => turn.close(outlet.id(), CloseReason::SlowSubscriber.into()),
+    }
+}
+
+/// Whether there is nothing in a form that its subscriber takes.
+#[inline]
+fn is_too_large(cells: &ShardCells, subscriber: &Subscriber, form: Form<'_>) -> bool {
+    if form.bytes.len() > subscriber.packet_bytes_max as usize {
+        cells.count_drop(DropReason::PacketTooLarge, 1);
+        return true;
+    }
+    form.bytes.is_empty()
 }
 
 /// Push one form; true when the publisher should pause.
@@ -239,11 +279,7 @@ fn push(
     qos: QoS,
     message: &Outgoing<'_>,
 ) -> bool {
-    if form.bytes.is_empty() {
-        return false;
-    }
-    if form.bytes.len() > subscriber.packet_bytes_max as usize {
-        cells.count_drop(DropReason::PacketTooLarge, 1);
+    if is_too_large(cells, subscriber, form) {
         return false;
     }
     let at_ms = expires_at_ms(turn.now_ms(), message.expiry_s);
@@ -251,13 +287,7 @@ fn push(
         return push_loose(turn, cells, subscriber, form.bytes, 1, at_ms, message.publisher);
     }
     let outlet = &subscriber.outlet;
-    let encoded = Encoded {
-        bytes: form.bytes,
-        packet_id_at: form.packet_id_at,
-        qos,
-        expiry: message.expiry_s.map(|_| Expiry { at_ms, value_at: form.expiry_at }),
-        shared_id: None,
-    };
+    let encoded = Encoded { qos, ..form.encoded(message, at_ms) };
     match turn.write(outlet, |out| send(out, encoded)) {
         Sent::Taken => cells.count_sent(qos, 1),
         Sent::TooSlow => turn.close(outlet.id(), CloseReason::SlowSubscriber.into()),
@@ -281,12 +311,17 @@ pub(crate) fn push_loose(
     expires_at_ms: u64,
     publisher: Option<ConnectionId>,
 ) -> bool {
-    let SentLoose { taken, dropped, must_pause } = turn.write(&subscriber.outlet, |out| {
+    let sent = turn.write(&subscriber.outlet, |out| {
         send_loose(out, bytes, messages, expires_at_ms, publisher)
     });
-    cells.count_sent(QoS::AtMostOnce, taken);
-    if dropped > 0 {
-        cells.count_drop(DropReason::SlowSubscriber, dropped);
+    count_loose(cells, sent);
+    sent.must_pause
+}
+
+#[inline]
+pub(crate) fn count_loose(cells: &ShardCells, sent: SentLoose) {
+    cells.count_sent(QoS::AtMostOnce, sent.taken);
+    if sent.dropped > 0 {
+        cells.count_drop(DropReason::SlowSubscriber, sent.dropped);
     }
-    must_pause
 }

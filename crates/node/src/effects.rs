@@ -7,14 +7,13 @@
 //! that its connection is lost.
 
 use quantumqtt_machine::{
-    AckKind, Command, ConnectionLost, Deliver, Effect, Origin, Record, SessionEnded, SessionOpened,
-    is_guest,
+    AckKind as MachineAck, Command, ConnectionLost, Deliver, Effect, Origin, Record, SessionEnded,
+    SessionOpened, is_guest,
 };
 use quantumqtt_reactor::{ConnectionId, Connections, Then, Turn};
 use quantumqtt_topics::Action;
 use quantumqtt_wire::{
-    AckKind as WireAck, PacketId, PacketType, Properties, Property, PropertyBlock, Publish, QoS,
-    ReasonCode,
+    PacketId, PacketType, Properties, Property, PropertyBlock, Publish, QoS, ReasonCode,
 };
 
 use crate::connection::{Connection, Session};
@@ -104,7 +103,7 @@ impl ShardService {
         }
         let waits_for_commit = record.retain && message.qos == QoS::AtMostOnce;
         if let Some(id) = publisher.filter(|_| waits_for_commit) {
-            turn.post(id.shard(), Mail::ReadOn { connection: id });
+            turn.post(id.shard(), Mail::Committed { connection: id });
         }
     }
 
@@ -170,6 +169,11 @@ impl ShardService {
                 }
                 Then::Continue
             }
+            Effect::Acknowledge { packet_id: 0, .. } => {
+                // A retained QoS 0 message was refused; there is no record whose commit says so.
+                connection.awaits_commit = false;
+                Then::Continue
+            }
             Effect::Acknowledge { kind, packet_id, reason, .. } => {
                 acknowledge(turn, connection, kind, packet_id, reason);
                 Then::Continue
@@ -215,6 +219,7 @@ impl ShardService {
             session_epoch: opened.session_epoch,
             fire_will: true,
             expiry_s: None,
+            will_grace_s: 0,
         });
         self.proposals.push(turn, &command);
     }
@@ -286,7 +291,7 @@ impl ShardService {
             return Then::Continue;
         }
         if self.bytes.len() > connection.packet_bytes_max as usize {
-            // The machine counts it as in flight until the session ends: see docs/internals/status.
+            // A backstop: the machine knows the same limit, and drops and settles what is larger.
             self.cells().count_drop(DropReason::PacketTooLarge, 1);
             return Then::Continue;
         }
@@ -300,24 +305,28 @@ impl ShardService {
         }
     }
 
-    /// A message from the state that its reader may not read any more: settled as if it had been
-    /// taken, so that it does not hold a place in the window for ever.
+    /// A message from the state that its reader may not read any more: settled, so that it does not
+    /// hold a place in the window for ever. If a share group brought it, another member gets it.
     fn drop_forbidden(
         &mut self,
         turn: &mut Turn<Self>,
         connection: &Connection,
         deliver: &Deliver,
     ) -> Then {
-        self.cells().count_drop(DropReason::NotAuthorized, 1);
+        // A QoS 2 message that was sent before may have been received [MQTT-4.8.2-5].
+        let was_sent = deliver.dup && deliver.qos == QoS::ExactlyOnce;
+        let goes_on = deliver.is_shared && deliver.packet_id.is_some() && !was_sent;
+        if !goes_on {
+            self.cells().count_drop(DropReason::NotAuthorized, 1);
+        }
         if let Some(packet_id) = deliver.packet_id.and_then(PacketId::new) {
-            let is_exactly_once = deliver.qos == QoS::ExactlyOnce;
-            let kind = if is_exactly_once { WireAck::PubRec } else { WireAck::PubAck };
-            if !connection.is_stored() {
-                let reason = ReasonCode::NOT_AUTHORIZED;
+            let kind = if was_sent { MachineAck::PubRec } else { MachineAck::Declined };
+            let reason = ReasonCode::NOT_AUTHORIZED;
+            if connection.is_stored() {
+                self.propose_client_ack(turn, connection, kind, packet_id, reason);
+            } else {
                 self.propose_guest_ack(turn, connection, kind, packet_id, reason);
-                return Then::Continue;
             }
-            self.propose_client_ack(turn, connection, kind, packet_id, ReasonCode::NOT_AUTHORIZED);
         }
         Then::Continue
     }
@@ -344,15 +353,15 @@ fn on_session_ended(
 fn acknowledge(
     turn: &mut Turn<ShardService>,
     connection: &mut Connection,
-    kind: AckKind,
+    kind: MachineAck,
     packet_id: u16,
     reason: ReasonCode,
 ) {
     let Some(id) = PacketId::new(packet_id) else { return };
-    if kind != AckKind::PubComp {
+    if kind != MachineAck::PubComp {
         connection.proposed = connection.proposed.saturating_sub(1);
     }
-    if kind != AckKind::PubRec || reason.is_error() {
+    if kind != MachineAck::PubRec || reason.is_error() {
         connection.unacknowledged = connection.unacknowledged.saturating_sub(1);
     }
     if reason.is_error()
@@ -361,13 +370,14 @@ fn acknowledge(
         rare.received_ids.remove(&packet_id);
     }
     let is_unspeakable = connection.version != quantumqtt_wire::Version::V5 && reason.is_error();
-    if is_unspeakable && kind != AckKind::PubComp {
+    if is_unspeakable && kind != MachineAck::PubComp {
         return turn.close(connection.id, CloseReason::SessionEnded.into());
     }
     let kind = match kind {
-        AckKind::PubAck => PacketType::PubAck,
-        AckKind::PubRec => PacketType::PubRec,
-        AckKind::PubComp => PacketType::PubComp,
+        MachineAck::PubAck => PacketType::PubAck,
+        MachineAck::PubRec => PacketType::PubRec,
+        MachineAck::PubComp => PacketType::PubComp,
+        MachineAck::Declined => return, // of no use to a publisher
     };
     write_ack(turn, connection, kind, id, reason);
 }

@@ -21,12 +21,12 @@
 use std::collections::VecDeque;
 
 use quantumqtt_machine::{
-    Command, ConnectionLost, Deliver, OpenSession, SessionOpened, Subscribe, SubscribeFilter,
-    Subscribed, SubscriptionOptions, Unsubscribe, Unsubscribed,
+    AckKind, Command, ConnectionLost, Deliver, OpenSession, SessionOpened, Subscribe,
+    SubscribeFilter, Subscribed, SubscriptionOptions, Unsubscribe, Unsubscribed,
 };
 use quantumqtt_reactor::{Then, Turn};
 use quantumqtt_topics::Filter;
-use quantumqtt_wire::{AckKind, PacketId, Publish, QoS, ReasonCode};
+use quantumqtt_wire::{PacketId, Publish, QoS, ReasonCode};
 
 use crate::connect::IntoOrigin;
 use crate::connection::Connection;
@@ -34,7 +34,6 @@ use crate::deliver::{Audience, Delivered, Outgoing, deliver, expires_at_ms};
 use crate::effects::{fill_block, stored_properties};
 use crate::outbound::{Encoded, Sent, send, send_loose};
 use crate::packets::{write_suback, write_unsuback};
-use crate::publish::machine_kind;
 use crate::reasons::{CloseReason, DropReason};
 use crate::shard::{ShardService, close};
 
@@ -282,7 +281,7 @@ impl ShardService {
             client_id: &guest.name,
             session_epoch: epoch,
             packet_id: shared_id.get(),
-            kind: machine_kind(kind),
+            kind,
             reason,
         });
         self.proposals.push(turn, &command);
@@ -302,6 +301,7 @@ impl ShardService {
             session_epoch: epoch,
             fire_will: false,
             expiry_s: None,
+            will_grace_s: 0,
         });
         self.proposals.push(turn, &command);
     }

@@ -52,6 +52,7 @@ mod replay_from;
 mod retained;
 mod rights;
 mod run;
+mod settling;
 mod shard;
 mod statistics;
 mod subscribe;

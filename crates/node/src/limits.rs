@@ -23,6 +23,10 @@ pub(crate) const SYSTEM_TOPICS_MAX: usize = 1_024;
 pub(crate) const RETAINED_PAGE_MESSAGES: usize = 256;
 pub(crate) const RETAINED_PAGE_BYTES: usize = 256 * 1024;
 pub(crate) const RETAINED_PAGE_VISITS: usize = 4_096;
+/// Live messages that are held back behind retained ones, per connection, and their bytes. More than
+/// a page of either goes out at once.
+pub(crate) const HELD_COUNT_MAX: usize = 1_024;
+pub(crate) const HELD_BYTES_MAX: usize = RETAINED_PAGE_BYTES;
 /// The user property under which a publisher names a message so that it counts once.
 pub(crate) const DEDUPE_KEY: &str = "qmq-dedupe-key";
 /// The user properties by which a replayed message says where it stands in the log.
@@ -81,5 +85,7 @@ pub(crate) const SCRUB_READ_BYTES: usize = 256 * 1024;
 pub(crate) const ANSWER_WITHIN_MS: u64 = 10_000;
 /// Where the journal keeps its segments, inside the data directory.
 pub(crate) const WAL_FOLDER: &str = "wal";
+/// A drain waits at least so long for what clients left behind to be in the log.
+pub(crate) const SETTLE_MIN: Duration = Duration::from_millis(500);
 /// Partitions until forwarding between partitions exists.
 pub(crate) const PARTITIONS_MAX: u32 = 1;

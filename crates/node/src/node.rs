@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use quantumqtt_machine::{EntryHeader, Limits as MachineLimits, Machine, SessionView};
@@ -23,7 +23,7 @@ use crate::config::{ConfigError, NodeConfig};
 use crate::disk_use::DiskLevel;
 use crate::events::{Event, EventKind, EventQueue};
 use crate::index::{Index, Router};
-use crate::limits::ANSWER_WITHIN_MS;
+use crate::limits::{ANSWER_WITHIN_MS, SETTLE_MIN};
 use crate::log::Log;
 use crate::message_log::MessageLog;
 use crate::open_log::{self, Beginning, LogError, Opened};
@@ -32,6 +32,7 @@ use crate::pressure::Pressure;
 use crate::questions::{Question, StateDigest};
 use crate::registry::Registry;
 use crate::rights::{Policy, Rights};
+use crate::settling::Settled;
 use crate::shard::{Mail, ShardService, Shared};
 use crate::statistics::{ShardCells, Statistics};
 use crate::system::SystemMessage;
@@ -110,6 +111,7 @@ impl Node {
             events: EventQueue::new(limits.event_queue_count_max).map_err(StartError::Bell)?,
             cells: (0..config.shards).map(|_| ShardCells::default()).collect(),
             pressure: Pressure::new(limits.log_pending_bytes_max),
+            settled: Settled::default(),
             log,
             message_log,
             stored_subscriptions: AtomicU64::new(0),
@@ -269,8 +271,15 @@ impl Node {
     }
 
     /// Stop accepting, say goodbye, wait for the connections to close; true when all did in time.
+    ///
+    /// What they leave behind is in the log by then.
     pub fn drain(&self, within: Duration) -> bool {
-        self.reactor.drain(within)
+        let until = Instant::now() + within;
+        let all_left = self.reactor.drain(within);
+        for shard in 0..self.shards {
+            self.reactor.post(shard, Mail::Settle);
+        }
+        self.shared.settled.wait(until.max(Instant::now() + SETTLE_MIN)) && all_left
     }
 
     /// The digest of the whole state. Walks all of it; None when the node ends meanwhile.
@@ -293,6 +302,7 @@ impl Node {
     pub fn stop(&self) {
         drop(self.caretaker.lock().take());
         self.reactor.stop();
+        self.shared.settled.tell(); // nothing more can be
     }
 }
 
@@ -313,6 +323,7 @@ fn beginning(config: &NodeConfig, clock: Clock) -> Beginning {
             subscriptions_max: config.limits.subscriptions_max,
             ..MachineLimits::default()
         },
+        will_grace_s: config.limits.will_grace_s,
         header: EntryHeader {
             partition: PARTITION,
             tenant: DEFAULT_TENANT,

@@ -171,6 +171,8 @@ pub(crate) struct Opened {
 pub(crate) struct Beginning {
     pub(crate) header: EntryHeader,
     pub(crate) limits: Limits,
+    /// The end of the last life was no failure of those who were connected.
+    pub(crate) will_grace_s: u32,
     pub(crate) owner: u16,
     pub(crate) tenant: Arc<str>,
     pub(crate) now_ms: u64,
@@ -377,6 +379,7 @@ pub(crate) fn begin_life(partition: &mut Partition, beginning: &Beginning) {
             session_epoch,
             fire_will: true,
             expiry_s: None,
+            will_grace_s: beginning.will_grace_s,
         }));
     }
     for mut entry in entries.into_iter().filter(|entry| !entry.is_empty()) {

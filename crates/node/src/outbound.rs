@@ -11,6 +11,10 @@
 //! soft limit waiting: there, and only there, their borders are known, so that the oldest can be
 //! dropped.
 //!
+//! While retained messages are on their way to a new subscription, live ones are held back, or a
+//! message could overtake the one it was published behind. What is held is bounded: when it is too
+//! much it goes out, for order is not worth a client's connection.
+//!
 //! A session that is held by the machine gets its packet ids there and uses none of this.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +23,9 @@ use quantumqtt_reactor::{ConnectionId, OutletGuard, Overflow};
 use quantumqtt_wire::{PacketId, QoS};
 
 use crate::aliases::Aliases;
-use crate::limits::{STALL_MS, WAITING_BYTES_MAX, WAITING_COUNT_MAX};
+use crate::limits::{
+    HELD_BYTES_MAX, HELD_COUNT_MAX, STALL_MS, WAITING_BYTES_MAX, WAITING_COUNT_MAX,
+};
 
 /// The sending half of one connection.
 #[derive(Debug, Default)]
@@ -39,6 +45,10 @@ pub(crate) struct Outbound {
     loose: Option<Box<LooseQueue>>,
     /// Publishers whose reads are paused until this client has caught up.
     paused: BTreeSet<ConnectionId>,
+    /// Live messages behind retained ones; None nearly always.
+    held: Option<Box<Held>>,
+    /// QoS 0 messages that were held, and were not counted yet when they went out.
+    uncounted: SentLoose,
 }
 
 /// What the client still owes for a packet id.
@@ -117,6 +127,13 @@ pub(crate) struct Encoded<'a> {
     pub(crate) expiry: Option<Expiry>,
     /// What the machine calls it, if it came from a share group.
     pub(crate) shared_id: Option<PacketId>,
+}
+
+impl Encoded<'_> {
+    fn into_waiting(self) -> Waiting {
+        let Self { bytes, packet_id_at, qos, expiry, shared_id } = self;
+        Waiting { bytes: bytes.into(), packet_id_at, qos, expiry, shared_id }
+    }
 }
 
 /// When nobody wants a message any more.
@@ -225,6 +242,79 @@ struct Loose {
     expires_at_ms: u64,
 }
 
+/// Live messages in the order in which they came.
+#[derive(Debug, Default)]
+struct Held {
+    messages: VecDeque<HeldBack>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum HeldBack {
+    Acknowledged(Waiting),
+    Loose(Loose),
+}
+
+/// Keep a live message behind the retained ones. If that would be too much, all that was kept goes
+/// out instead, and it is the caller's to send this one.
+#[cold]
+fn hold(out: &mut Guard<'_>, bytes: usize, message: impl FnOnce() -> HeldBack) -> Result<(), Sent> {
+    // What goes out at once must not be more than a reader that keeps up has room for.
+    let bytes_max = HELD_BYTES_MAX.min(out.limits().out_bytes_soft / 2);
+    let Some(held) = &mut out.outbound.held else { return Err(Sent::Taken) };
+    if held.messages.len() < HELD_COUNT_MAX && held.bytes + bytes <= bytes_max {
+        held.bytes += bytes;
+        held.messages.push_back(message());
+        return Ok(());
+    }
+    Err(send_held(out))
+}
+
+/// What became of messages that were held back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LetGo {
+    pub(crate) sent: Sent,
+    pub(crate) loose: SentLoose,
+    pub(crate) expired: u64,
+}
+
+/// From now on live messages stay behind retained ones.
+pub(crate) fn hold_live(out: &mut Guard<'_>) {
+    out.outbound.held.get_or_insert_default();
+}
+
+/// The retained messages are out: what was held back follows them.
+pub(crate) fn let_live_go(out: &mut Guard<'_>) -> LetGo {
+    let sent = send_held(out);
+    let loose = std::mem::take(&mut out.outbound.uncounted);
+    LetGo { sent, loose, expired: out.outbound.take_expired() }
+}
+
+#[cold]
+fn send_held(out: &mut Guard<'_>) -> Sent {
+    let now_ms = out.now_ms();
+    let held = out.outbound.held.take();
+    for message in held.into_iter().flat_map(|held| held.messages) {
+        match message {
+            HeldBack::Acknowledged(mut waiting) => {
+                if send_now(out, waiting.encoded(now_ms)) == Sent::TooSlow {
+                    return Sent::TooSlow;
+                }
+            }
+            HeldBack::Loose(Loose { messages, expires_at_ms, .. }) if expires_at_ms <= now_ms => {
+                out.outbound.expired += messages;
+            }
+            HeldBack::Loose(Loose { bytes, messages, expires_at_ms }) => {
+                let sent = send_loose_now(out, &bytes, messages, expires_at_ms, None);
+                let uncounted = &mut out.outbound.uncounted;
+                uncounted.taken += sent.taken;
+                uncounted.dropped += sent.dropped;
+            }
+        }
+    }
+    Sent::Taken
+}
+
 impl LooseQueue {
     fn push(&mut self, bytes: &[u8], messages: u64, expires_at_ms: u64) {
         self.bytes += bytes.len();
@@ -285,6 +375,26 @@ pub(crate) fn room(out: &Guard<'_>, needs_id: bool, bytes: usize) -> Room {
 /// reads. One that has drained nothing for a while slows nobody: it loses its oldest messages.
 #[inline]
 pub(crate) fn send_loose(
+    out: &mut Guard<'_>,
+    bytes: &[u8],
+    messages: u64,
+    expires_at_ms: u64,
+    publisher: Option<ConnectionId>,
+) -> SentLoose {
+    if out.outbound.held.is_some() {
+        let loose = || Loose { bytes: bytes.into(), messages, expires_at_ms };
+        match hold(out, bytes.len(), || HeldBack::Loose(loose())) {
+            Ok(()) => return SentLoose::default(), // counted when it goes out
+            Err(Sent::TooSlow) => return SentLoose { dropped: messages, ..SentLoose::default() },
+            Err(Sent::Taken) => {}
+        }
+    }
+    send_loose_now(out, bytes, messages, expires_at_ms, publisher)
+}
+
+/// The same for a retained message, which nothing holds back.
+#[inline]
+pub(crate) fn send_loose_now(
     out: &mut Guard<'_>,
     bytes: &[u8],
     messages: u64,
@@ -384,21 +494,32 @@ fn send_queued_loose(out: &mut Guard<'_>, now_ms: u64) -> u64 {
 ///
 /// Its bytes are only copied (and allocated) when it has to wait.
 pub(crate) fn send(out: &mut Guard<'_>, message: Encoded<'_>) -> Sent {
+    if out.outbound.held.is_some() {
+        match hold(out, message.bytes.len(), || HeldBack::Acknowledged(message.into_waiting())) {
+            Ok(()) => return Sent::Taken,
+            Err(Sent::TooSlow) => return Sent::TooSlow,
+            Err(Sent::Taken) => {}
+        }
+    }
+    send_now(out, message)
+}
+
+/// The same for a retained message, which nothing holds back.
+pub(crate) fn send_now(out: &mut Guard<'_>, message: Encoded<'_>) -> Sent {
     let must_wait =
         !out.outbound.waiting.is_empty() || !out.outbound.has_room() || out.is_over_soft_limit();
     if !must_wait {
         return push_with_id(out, message);
     }
-    let Encoded { bytes, packet_id_at, qos, expiry, shared_id } = message;
+    let bytes = message.bytes.len();
     let outbound = &mut *out.outbound;
     if outbound.waiting.len() >= WAITING_COUNT_MAX
-        || outbound.waiting_bytes + bytes.len() > WAITING_BYTES_MAX
+        || outbound.waiting_bytes + bytes > WAITING_BYTES_MAX
     {
         return Sent::TooSlow;
     }
-    outbound.waiting_bytes += bytes.len();
-    let bytes = bytes.into();
-    outbound.waiting.push_back(Waiting { bytes, packet_id_at, qos, expiry, shared_id });
+    outbound.waiting_bytes += bytes;
+    outbound.waiting.push_back(message.into_waiting());
     Sent::Taken
 }
 

@@ -9,7 +9,8 @@ use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 
 use quantumqtt_machine::{
-    AckKind as MachineAck, ClientAck, Command, DEDUPE_KEY_BYTES_MAX, DedupeKey, PubRel, Source,
+    AckKind as MachineAck, ClientAck, Command, DEDUPE_KEY_BYTES_MAX, DedupeKey, LeaveWill, PubRel,
+    Source,
 };
 use quantumqtt_reactor::{Then, Turn};
 use quantumqtt_topics::Action;
@@ -144,6 +145,7 @@ impl ShardService {
     ) -> Then {
         if publish.retain {
             self.propose_publish(turn, connection, publish, topic, None);
+            connection.awaits_commit = true;
             return Then::Pause; // until it is committed
         }
         let message = Outgoing {
@@ -236,6 +238,28 @@ impl ShardService {
         Ok(Cow::Borrowed(publish.topic))
     }
 
+    /// The will of a transient session that we ended ourselves, for as long as the client may need
+    /// to return. Without a log it is lost with the node, as everything is.
+    pub(crate) fn leave_will(
+        &mut self,
+        turn: &mut Turn<Self>,
+        connection: &Connection,
+        will: &Will,
+    ) {
+        if self.shared.log.is_none() {
+            return;
+        }
+        // From now on whoever comes by this name is put to the machine.
+        self.shared.registry.set_stored(&connection.client_id, true);
+        let command = Command::LeaveWill(LeaveWill {
+            client_id: &connection.client_id,
+            identity: &connection.who.user,
+            will: will.as_command(),
+            will_grace_s: self.shared.limits.will_grace_s,
+        });
+        self.proposals.push(turn, &command);
+    }
+
     /// The will of a transient session whose connection is gone.
     pub(crate) fn publish_will(
         &mut self,
@@ -310,6 +334,7 @@ impl ShardService {
         ack: &Ack<'_>,
     ) -> Then {
         if connection.is_stored() {
+            let kind = machine_kind(kind);
             self.propose_client_ack(turn, connection, kind, ack.packet_id, ack.reason);
             return Then::Continue;
         }
@@ -352,6 +377,7 @@ impl ShardService {
             write_ack(turn, connection, PacketType::PubRel, id, reason);
         }
         if let Some(shared_id) = shared_id {
+            let kind = machine_kind(kind);
             self.propose_guest_ack(turn, connection, kind, shared_id, ack.reason);
         }
         self.go_on_with_replay(turn, connection);
@@ -366,7 +392,7 @@ impl ShardService {
         &mut self,
         turn: &mut Turn<Self>,
         connection: &Connection,
-        kind: AckKind,
+        kind: MachineAck,
         packet_id: PacketId,
         reason: ReasonCode,
     ) {
@@ -375,7 +401,7 @@ impl ShardService {
             client_id: &connection.client_id,
             session_epoch,
             packet_id: packet_id.get(),
-            kind: machine_kind(kind),
+            kind,
             reason,
         });
         self.proposals.push(turn, &command);

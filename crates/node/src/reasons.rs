@@ -69,6 +69,8 @@ labelled! {
         NotAuthorized = "not_authorized",
         /// Its user is no longer one, or has another password.
         CredentialsRevoked = "credentials_revoked",
+        /// The certificate it came in by is on a newer revocation list.
+        CertificateRevoked = "certificate_revoked",
         /// AUTH with another method than CONNECT had.
         BadAuthenticationMethod = "bad_authentication_method",
         /// It began to authenticate again and could not.
@@ -103,9 +105,10 @@ impl CloseReason {
                 ReasonCode::QUOTA_EXCEEDED
             }
             Self::BadAuthenticationMethod => ReasonCode::BAD_AUTHENTICATION_METHOD,
-            Self::NotAuthorized | Self::CredentialsRevoked | Self::ReauthenticationFailed => {
-                ReasonCode::NOT_AUTHORIZED
-            }
+            Self::NotAuthorized
+            | Self::CredentialsRevoked
+            | Self::CertificateRevoked
+            | Self::ReauthenticationFailed => ReasonCode::NOT_AUTHORIZED,
             Self::ReplayExpired | Self::ReplayFailed => ReasonCode::IMPLEMENTATION_SPECIFIC_ERROR,
             Self::Draining => ReasonCode::SERVER_SHUTTING_DOWN,
             _ => return None,
@@ -114,17 +117,18 @@ impl CloseReason {
 
     /// Whether a will that is held for the connection is published.
     ///
-    /// A drain is ours, not the client's failure: its will waits for the client's return. Who fails
-    /// to authenticate again is no longer allowed to publish one.
+    /// Who fails to authenticate again, or has lost what it came in by, is no longer allowed to
+    /// publish one.
     pub fn fires_will(self) -> bool {
         !matches!(
             self,
-            Self::Normal
-                | Self::Draining
-                | Self::Stopping
-                | Self::Refused
-                | Self::ReauthenticationFailed
+            Self::Normal | Self::Refused | Self::ReauthenticationFailed | Self::CertificateRevoked
         )
+    }
+
+    /// Whether that will waits first, because the end was ours and no failure of the client.
+    pub fn defers_will(self) -> bool {
+        matches!(self, Self::Draining | Self::Stopping)
     }
 
     pub(crate) fn from_index(index: u16) -> Self {
@@ -187,6 +191,10 @@ labelled! {
         Expired = "expired",
         /// Queued or retained, and the subscriber may not read it any more.
         NotAuthorized = "not_authorized",
+        /// What waited for an absent client was as much as it may be, by a policy that drops.
+        QueueFull = "queue_full",
+        /// A share group's, and none of its members could take, keep or read it.
+        ShareUnserved = "share_unserved",
     }
 }
 

@@ -9,8 +9,9 @@
 //!
 //! The owner writes the page itself, in the turn in which it reads it: a message that replaces one
 //! of them is committed and delivered before that or after it, so nobody sees the new one first.
-//! What is committed after the subscription comes live and only live. A subscription that is taken
-//! back or renewed leaves the row.
+//! What is committed after the subscription comes live and only live, and is held back until the row
+//! is empty, or a message on its way past the machine would overtake the retained one it was
+//! published behind. A subscription that is taken back or renewed leaves the row.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,12 +23,13 @@ use quantumqtt_topics::Filter;
 use quantumqtt_wire::QoS;
 
 use crate::connection::Connection;
-use crate::deliver::{Outgoing, deliver_retained};
+use crate::deliver::{Outgoing, count_loose, deliver_retained};
 use crate::effects::stored_properties;
 use crate::index::Subscriber;
 use crate::limits::{RETAINED_PAGE_BYTES, RETAINED_PAGE_MESSAGES, RETAINED_PAGE_VISITS};
-use crate::reasons::DropReason;
-use crate::shard::{Mail, ShardService};
+use crate::outbound::{Sent, hold_live, let_live_go};
+use crate::reasons::{CloseReason, DropReason};
+use crate::shard::{Mail, ShardService, close, go_on};
 use crate::system::is_system;
 
 /// Retained messages of one filter, as a transient session wants them.
@@ -69,6 +71,8 @@ pub(crate) struct Replay {
     next_number: u64,
     /// A page of this one is being written.
     asked_for: Option<u64>,
+    /// Live messages are held back.
+    is_holding: bool,
 }
 
 impl Connection {
@@ -81,6 +85,26 @@ impl Connection {
 }
 
 impl ShardService {
+    /// A new subscription is about to be made live, and wants what is retained before that.
+    pub(crate) fn hold_live(&self, turn: &mut Turn<Self>, connection: &mut Connection) {
+        turn.write(&connection.outlet, hold_live);
+        connection.rare().replay.get_or_insert_default().is_holding = true;
+    }
+
+    /// Nothing retained is left to be sent: what was held back goes out.
+    fn let_live_go(&self, turn: &mut Turn<Self>, connection: &mut Connection) {
+        let replay = connection.rare.as_mut().and_then(|rare| rare.replay.as_mut());
+        let Some(replay) = replay.filter(|replay| replay.is_holding) else { return };
+        replay.is_holding = false;
+        let gone = turn.write(&connection.outlet, let_live_go);
+        count_loose(self.cells(), gone.loose);
+        self.cells().count_drop(DropReason::Expired, gone.expired);
+        if gone.sent == Sent::TooSlow {
+            let then = close(turn, connection, CloseReason::SlowSubscriber);
+            go_on(turn, connection, then);
+        }
+    }
+
     /// New subscriptions want what is retained.
     pub(crate) fn begin_replay(
         &mut self,
@@ -108,7 +132,7 @@ impl ShardService {
         let replay = connection.rare.as_ref().and_then(|rare| rare.replay.as_ref());
         let Some(replay) = replay.filter(|replay| replay.asked_for.is_none()) else { return };
         let Some(next) = replay.row.front() else {
-            return;
+            return self.let_live_go(turn, connection);
         };
         let has_taken = turn.write(&connection.outlet, |out| {
             !out.is_over_soft_limit() && out.outbound.nothing_waits()

@@ -269,6 +269,7 @@ impl ShardService {
                 session_epoch,
                 fire_will: false,
                 expiry_s: None,
+                will_grace_s: 0,
             });
             self.proposals.push(turn, &command);
         }

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use quantumqtt_machine::{
-    Command, ConnectionLost, Effect, EntryBuilder, Record, Statistics as MachineStatistics,
+    Command, ConnectionLost, Counters, Effect, EntryBuilder, Record,
+    Statistics as MachineStatistics,
 };
 use quantumqtt_reactor::{
     Accepted, CloseCause, ConnectionId, Connections, Consumed, Deadline, Poster, Service, Then,
@@ -44,6 +45,7 @@ use crate::registry::Registry;
 use crate::retained::{PageWanted, PageWritten};
 use crate::rights::{Policy, Principal, Rights};
 use crate::run::Run;
+use crate::settling::Settled;
 use crate::statistics::ShardCells;
 use crate::system::{SystemMessage, SystemTopics};
 use crate::verdicts::Verdicts;
@@ -65,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) events: EventQueue,
     pub(crate) cells: Vec<ShardCells>,
     pub(crate) pressure: Pressure,
+    pub(crate) settled: Settled,
     /// The log that acknowledgements wait for; None under durability `memory`.
     pub(crate) log: Option<Arc<LogView>>,
     /// What was committed, for readers; None under durability `memory`.
@@ -109,8 +112,14 @@ pub(crate) enum Mail {
     CheckpointWanted,
     /// The log has caught up: publishers that were held may go on.
     LogHasRoom,
-    /// A retained QoS 0 publish is committed.
+    /// A subscriber that a publisher waited for has caught up.
     ReadOn { connection: ConnectionId },
+    /// Everybody has left: hand over what they left behind.
+    Settle,
+    /// To a partition's owner: a shard has.
+    HandedOver,
+    /// A retained QoS 0 publish is committed.
+    Committed { connection: ConnectionId },
     /// To a partition's owner: a transient session wants a page of retained messages.
     RetainedWanted { connection: ConnectionId, wanted: Box<PageWanted> },
     /// And the answer.
@@ -205,6 +214,10 @@ pub(crate) struct ShardService {
     unfenced: HashMap<ConnectionId, Unfenced>,
     /// Publishers that are not read until the log has caught up.
     held: Vec<ConnectionId>,
+    /// Shards that have nothing left to propose, on the shard that owns the partition.
+    pub(crate) handed_over: usize,
+    /// What the machine had counted when we looked last; a replayed log counts for nothing.
+    counted: Counters,
     pub(crate) playbacks: PlaybackDesk,
     /// Scratch: properties and bytes of the packet at hand.
     pub(crate) block: PropertyBlock,
@@ -221,9 +234,11 @@ impl ShardService {
         router: Router,
         partition: Option<Partition>,
     ) -> Self {
+        let mut counted = Counters::default();
         if let Some(partition) = &partition {
-            let next_offset = partition.machine().statistics().next_offset;
-            shared.next_offset.store(next_offset, Ordering::Release);
+            let stored = partition.machine().statistics();
+            counted = stored.counters;
+            shared.next_offset.store(stored.next_offset, Ordering::Release);
         }
         Self {
             shard,
@@ -243,6 +258,8 @@ impl ShardService {
             fences_owed: Vec::new(),
             unfenced: HashMap::new(),
             held: Vec::new(),
+            handed_over: 0,
+            counted,
             playbacks: PlaybackDesk::default(),
             block: PropertyBlock::new(),
             bytes: Vec::new(),
@@ -422,9 +439,12 @@ impl ShardService {
                 turn.post(shard, Mail::LogHasRoom);
             }
         }
+        self.settle_if_all_did(&mut partition);
         partition.on_turn_end(now_ms);
         let stored = partition.machine().statistics();
         self.cells().set_stored(&stored);
+        self.cells().count_machine(&self.counted, &stored.counters);
+        self.counted = stored.counters;
         self.publish_totals(&stored);
         self.effects = effects;
         self.partition = Some(partition);
@@ -465,7 +485,7 @@ pub(crate) fn go_on(turn: &mut Turn<ShardService>, connection: &Connection, then
         Then::Close(cause) => turn.close(connection.id, cause),
         Then::Pause => {}
         Then::Continue => {
-            if matches!(connection.state, State::Connected) && !connection.awaits_guest() {
+            if matches!(connection.state, State::Connected) && connection.may_be_read() {
                 turn.resume_reads(connection.id);
             }
         }
@@ -477,11 +497,14 @@ fn is_waiting_for_fence(connection: &Connection) -> bool {
     matches!(&connection.state, State::Opening(opening) if opening.step == Step::Fence)
 }
 
-/// Read a paused connection again. Its silence was ours, so it is forgiven.
+/// Read a paused connection again, unless it waits for something else, too. Its silence was ours,
+/// so it is forgiven.
 fn read_on(turn: &mut Turn<ShardService>, connection: &mut Connection) {
     connection.paused_until_ms = 0;
     connection.last_packet_ms = turn.now_ms();
-    turn.resume_reads(connection.id);
+    if connection.may_be_read() {
+        turn.resume_reads(connection.id);
+    }
 }
 
 /// Without its log this state would diverge or acknowledge what is not kept: stop the node.
@@ -521,6 +544,7 @@ impl Service for ShardService {
             takes_aliases: false,
             packet_bytes_max: u32::MAX,
             paused_until_ms: 0,
+            awaits_commit: false,
             proposed: 0,
             disconnect_expiry_s: None,
             filters: BTreeSet::new(),
@@ -708,6 +732,14 @@ impl Service for ShardService {
                     read_on(turn, connection);
                 }
             }
+            Mail::Settle => self.on_settle(turn),
+            Mail::HandedOver => self.handed_over += 1,
+            Mail::Committed { connection } => {
+                if let Some(connection) = connections.get_mut(connection) {
+                    connection.awaits_commit = false;
+                    read_on(turn, connection);
+                }
+            }
             Mail::RetainedWanted { connection, wanted } => {
                 self.write_retained(turn, connection, &wanted);
             }
@@ -796,6 +828,7 @@ impl Service for ShardService {
         let fires_will = reason.fires_will()
             && topic.is_none_or(|topic| self.may_fire_will(turn.now_ms(), &connection, topic));
         self.dismiss_guest(turn, &mut connection);
+        let will_grace_s = if reason.defers_will() { self.shared.limits.will_grace_s } else { 0 };
         match connection.session {
             Session::Stored { epoch, .. } => {
                 let command = Command::ConnectionLost(ConnectionLost {
@@ -803,16 +836,26 @@ impl Service for ShardService {
                     session_epoch: epoch,
                     fire_will: fires_will,
                     expiry_s: connection.disconnect_expiry_s,
+                    will_grace_s,
                 });
                 self.proposals.push(turn, &command);
             }
             Session::Transient => {
                 if let Some(will) = will.filter(|_| fires_will) {
-                    self.publish_will(turn, &connection, &will);
+                    if will_grace_s > 0 {
+                        self.leave_will(turn, &connection, &will);
+                    } else {
+                        self.publish_will(turn, &connection, &will);
+                    }
                 }
             }
         }
         self.tell_session(turn, EventKind::SessionClosed, &connection, Some(reason));
+    }
+
+    fn on_revoked(&mut self, turn: &mut Turn<Self>, connection: &mut Connection) {
+        let then = close(turn, connection, CloseReason::CertificateRevoked);
+        go_on(turn, connection, then);
     }
 
     fn on_fault(&mut self, turn: &mut Turn<Self>, turned_away: TurnedAway) {

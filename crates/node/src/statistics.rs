@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quantumqtt_machine::Statistics as Stored;
+use quantumqtt_machine::{Counters, Statistics as Stored};
 use quantumqtt_wire::QoS;
 
 use crate::reasons::{CloseReason, DenialReason, DropReason, RefusalReason};
@@ -20,6 +20,7 @@ pub(crate) struct ShardCells {
     denials: Vec<AtomicU64>,
     sessions_stored: AtomicU64,
     sessions_attached: AtomicU64,
+    sessions_expired: AtomicU64,
     retained: AtomicU64,
     retained_bytes: AtomicU64,
     queued: AtomicU64,
@@ -50,6 +51,7 @@ impl Default for ShardCells {
             denials: cells(DenialReason::ALL.len()),
             sessions_stored: AtomicU64::new(0),
             sessions_attached: AtomicU64::new(0),
+            sessions_expired: AtomicU64::new(0),
             retained: AtomicU64::new(0),
             retained_bytes: AtomicU64::new(0),
             queued: AtomicU64::new(0),
@@ -104,6 +106,19 @@ impl ShardCells {
         set(&self.publishes_deduplicated, stored.counters.deduplicated_publishes);
         set(&self.dedupe_keys_pressed_out, stored.counters.dedupe_keys_pressed_out);
     }
+
+    /// What a machine has counted since it was looked at last.
+    pub(crate) fn count_machine(&self, before: &Counters, now: &Counters) {
+        add(&self.sessions_expired, now.sessions_expired - before.sessions_expired);
+        for (reason, before, now) in [
+            (DropReason::PacketTooLarge, before.oversized_dropped, now.oversized_dropped),
+            (DropReason::Expired, before.expired_messages, now.expired_messages),
+            (DropReason::QueueFull, before.overflow_dropped, now.overflow_dropped),
+            (DropReason::ShareUnserved, before.share_unserved, now.share_unserved),
+        ] {
+            self.count_drop(reason, now - before);
+        }
+    }
 }
 
 /// What the log says of itself.
@@ -154,6 +169,7 @@ pub struct Statistics {
     pub connections_refused_full_total: u64,
     pub sessions_stored: u64,
     pub sessions_attached: u64,
+    pub sessions_expired_total: u64,
     pub retained: u64,
     pub retained_bytes: u64,
     pub queued: u64,
@@ -191,6 +207,7 @@ impl Statistics {
         self.commands_applied_total += load(&shard.commands);
         self.sessions_stored += load(&shard.sessions_stored);
         self.sessions_attached += load(&shard.sessions_attached);
+        self.sessions_expired_total += load(&shard.sessions_expired);
         self.retained += load(&shard.retained);
         self.retained_bytes += load(&shard.retained_bytes);
         self.queued += load(&shard.queued);

@@ -104,7 +104,7 @@ impl ShardService {
             self.proposals.push(turn, &command);
             return Then::Continue;
         }
-        let wanted = self.subscribe_transient(connection, &mut judged, subscription_id);
+        let wanted = self.subscribe_transient(turn, connection, &mut judged, subscription_id);
         let then = if judged.iter().any(Judged::is_for_machine) {
             let answer = |one: &Judged<'_>| (!one.is_for_machine()).then_some(one.code);
             let shared = judged.iter().filter(|one| one.is_for_machine());
@@ -178,6 +178,7 @@ impl ShardService {
     /// Put the granted filters into the index; returns those whose retained messages are wanted.
     fn subscribe_transient(
         &self,
+        turn: &mut Turn<Self>,
         connection: &mut Connection,
         judged: &mut [Judged<'_>],
         subscription_id: Option<u32>,
@@ -195,12 +196,15 @@ impl ShardService {
             if judged.is_shared {
                 continue; // the machine's to grant; nothing retained is sent for it (§4.8.2)
             }
-            self.index_filter(connection, judged.filter, judged.options, subscription_id);
             let is_wanted = match judged.options.retain_handling {
                 RetainHandling::Send => true,
                 RetainHandling::SendIfNew => is_new,
                 RetainHandling::DoNotSend => false,
             };
+            if is_wanted {
+                self.hold_live(turn, connection);
+            }
+            self.index_filter(connection, judged.filter, judged.options, subscription_id);
             if is_wanted {
                 connection.stop_replay(judged.filter);
                 let filter = judged.filter.into();
@@ -276,6 +280,7 @@ impl ShardService {
             unsubscribed(was_there || self.unindex_filter(connection, filter)).0
         };
         let codes: Vec<u8> = filters.into_iter().map(code).collect();
+        self.go_on_with_replay(turn, connection);
         write_unsuback(turn, &connection.outlet, connection.version, packet_id, &codes);
         Then::Continue
     }

@@ -32,6 +32,19 @@ impl Will {
         }
     }
 
+    /// The will as the machine knows it.
+    pub(crate) fn as_command(&self) -> quantumqtt_machine::Will<'_> {
+        quantumqtt_machine::Will {
+            topic: &self.topic,
+            properties: &self.properties,
+            payload: &self.payload,
+            qos: self.qos,
+            retain: self.retain,
+            delay_s: self.delay_s,
+            expiry_s: self.expiry_s,
+        }
+    }
+
     /// Its properties, as they were validated in CONNECT.
     pub(crate) fn publish_properties(&self) -> Properties<'_> {
         Properties::from_forwardable(&self.properties).unwrap_or(Properties::EMPTY)

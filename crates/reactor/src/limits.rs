@@ -66,3 +66,6 @@ const _: () = assert!(UNSENT_BYTES_MAX > 2 * WRAPPED_BYTES_PER_SEND);
 // What layers keep stands in front of the next read, which must find room behind it.
 const _: () =
     assert!(quantumqtt_transport::Wrapping::KEPT_BYTES_MAX + 8 * 1024 <= READ_BUFFER_BYTES);
+
+/// Certificates that are held against a new revocation list in one turn; one costs about 0.1 ms.
+pub(crate) const REVIEWS_PER_TURN: usize = 32;

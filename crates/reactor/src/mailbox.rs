@@ -27,6 +27,8 @@ pub(crate) enum Envelope<M> {
     Close(ConnectionId, CloseCause),
     /// Bytes wait for a connection that only its owner can send to.
     Flush(ConnectionId),
+    /// A listener has a new revocation list.
+    Review(usize),
     /// Say goodbye to all connections.
     Drain,
     /// End the thread.

@@ -128,6 +128,7 @@ impl<O: Default> Outlet<O> {
             limits: self.limits,
             open: state.fd.is_some(),
             blocked,
+            now_ms,
             stalled_ms: if blocked { now_ms.saturating_sub(state.progress_ms) } else { 0 },
         };
         let result = append(&mut guard);
@@ -281,6 +282,7 @@ pub struct OutletGuard<'a, O> {
     limits: Limits,
     open: bool,
     blocked: bool,
+    now_ms: u64,
     stalled_ms: u64,
 }
 
@@ -328,6 +330,12 @@ impl<O> OutletGuard<'_, O> {
     #[inline]
     pub fn has_room_again(&self) -> bool {
         self.ring.len() <= self.limits.out_bytes_soft / 2
+    }
+
+    /// The time of the turn in which this is written.
+    #[inline]
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
     }
 
     /// How long the socket has taken nothing although bytes wait; 0 while it takes some.

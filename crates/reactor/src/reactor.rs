@@ -204,11 +204,15 @@ impl<S: Service> Reactor<S> {
         Poster { mailboxes: Arc::clone(&self.mailboxes) }
     }
 
-    /// From now on the listener at this position shows and demands this; connections stay.
+    /// From now on the listener at this position shows and demands this; connections stay, but for
+    /// those whose certificate it knows to be revoked.
     ///
     /// Whoever is accepted after this returns meets the new context, on every shard.
     pub fn set_tls(&self, listener: usize, context: &Arc<TlsContext>) {
         *self.shared.contexts[listener].lock() = Some(Arc::clone(context));
+        if context.has_revocations() {
+            self.send_all(|| Envelope::Review(listener));
+        }
     }
 
     fn send(&self, shard: u16, envelope: Envelope<S::Mail>) {

@@ -60,6 +60,9 @@ pub trait Service: Send + Sized + 'static {
     /// A connection ended, for whatever cause; nothing can be written to it any more.
     fn on_closed(&mut self, turn: &mut Turn<Self>, connection: Self::Connection, cause: CloseCause);
 
+    /// The certificate a client came in by was revoked: say goodbye, and close it.
+    fn on_revoked(&mut self, turn: &mut Turn<Self>, connection: &mut Self::Connection);
+
     /// A connection was over before it was one: the service never saw it.
     fn on_fault(&mut self, turn: &mut Turn<Self>, turned_away: TurnedAway);
 

@@ -86,6 +86,8 @@ pub(crate) struct Shard<S: Service> {
     pub(crate) scratch: Scratch,
     mail: Vec<Envelope<S::Mail>>,
     due: Vec<ConnectionId>,
+    /// Connections whose certificates are still to be held against a new revocation list.
+    pub(crate) to_review: Vec<ConnectionId>,
     draining: bool,
     stopping: bool,
 }
@@ -125,6 +127,7 @@ impl<S: Service> Shard<S> {
             scratch: Scratch::default(),
             mail: Vec::new(),
             due: Vec::new(),
+            to_review: Vec::new(),
             draining: false,
             stopping: false,
         })
@@ -156,6 +159,7 @@ impl<S: Service> Shard<S> {
             self.serve_ready();
         }
         self.serve_deadlines();
+        self.review_some();
         self.service.on_turn_end(&mut self.turn, &mut self.connections);
         self.close_what_is_over();
         self.flush_dirty();
@@ -175,6 +179,7 @@ impl<S: Service> Shard<S> {
 
     fn sleep_for(&mut self) -> Option<Duration> {
         if self.turn.has_unfinished_work()
+            || !self.to_review.is_empty()
             || !self.ready.is_empty() && !self.turn.must_wait_for_peers()
         {
             return Some(Duration::ZERO);
@@ -384,6 +389,7 @@ impl<S: Service> Shard<S> {
                 Envelope::Socket(stream, peer, listener) => self.adopt(stream, peer, listener),
                 Envelope::Close(id, cause) => self.turn.closing.push((id, cause)),
                 Envelope::Flush(id) => self.turn.wrapped.push(id),
+                Envelope::Review(listener) => self.begin_review(listener),
                 Envelope::Drain => self.drain(),
                 Envelope::Stop => self.stopping = true,
             }

@@ -17,7 +17,8 @@ use quantumqtt_transport::{Fault, Received, Scratch, Wrapping, WrappingSpec};
 
 use crate::connections::ConnectionId;
 use crate::limits::{
-    LEFTOVER_BYTES_CHEAP, POOLED_BUFFER_BYTES_MAX, UNSENT_BYTES_MAX, WRAPPED_BYTES_PER_SEND,
+    LEFTOVER_BYTES_CHEAP, POOLED_BUFFER_BYTES_MAX, REVIEWS_PER_TURN, UNSENT_BYTES_MAX,
+    WRAPPED_BYTES_PER_SEND,
 };
 use crate::outlet::{Flushed, Outlet};
 use crate::ring::BufferPool;
@@ -131,6 +132,36 @@ impl Wrapped {
 }
 
 impl<S: Service> Shard<S> {
+    /// A listener has a new revocation list: look at everybody who came by it.
+    pub(crate) fn begin_review(&mut self, listener: usize) {
+        for id in self.connections.ids() {
+            let slot = self.connections.slot_mut(id);
+            if slot.is_some_and(|slot| usize::from(slot.listener) == listener) {
+                self.to_review.push(id);
+            }
+        }
+    }
+
+    /// Look at some of them: a certificate is dear to verify, and others wait.
+    pub(crate) fn review_some(&mut self) {
+        let rest = self.to_review.len().saturating_sub(REVIEWS_PER_TURN);
+        for id in self.to_review.drain(rest..) {
+            let Some(slot) = self.connections.slot_mut(id) else { continue };
+            let context = self.shared.contexts[usize::from(slot.listener)].lock().clone();
+            let Some((wrapped, context)) = slot.wrapped.as_ref().zip(context) else { continue };
+            if !wrapped.layers.is_revoked_by(&context) {
+                continue;
+            }
+            match slot.connection.as_mut() {
+                Some(connection) => self.service.on_revoked(&mut self.turn, connection),
+                None => {
+                    let cause = CloseCause::Layer(Fault::CertificateRevoked);
+                    self.turn.closing.push((id, cause));
+                }
+            }
+        }
+    }
+
     /// One read through the layers; false when there is nothing to go on with.
     pub(crate) fn serve_wrapped(&mut self, id: ConnectionId) -> bool {
         let Some(slot) = self.connections.slot_mut(id) else {

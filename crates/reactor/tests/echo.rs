@@ -184,6 +184,10 @@ impl Service for Echo {
         self.closed.closed.lock().unwrap().push((turn.shard(), cause));
     }
 
+    fn on_revoked(&mut self, turn: &mut Turn<Self>, connection: &mut Self::Connection) {
+        let _ = (turn, connection); // no listener here asks for certificates
+    }
+
     fn on_fault(&mut self, _: &mut Turn<Self>, turned_away: TurnedAway) {
         panic!("a bare listener turns nobody away: {turned_away:?}");
     }

@@ -77,6 +77,18 @@ impl<K: Copy + Ord, V> ShareGroup<K, V> {
         self.member(place)
     }
 
+    /// The member behind `subscriber` in the row whom `skip` lets pass, all round but not itself.
+    pub fn next_after(
+        &self,
+        subscriber: K,
+        mut skip: impl FnMut(K, &V) -> bool,
+    ) -> Option<(K, &V)> {
+        let place = self.members.iter().position(|(key, _)| *key == subscriber);
+        let start = place.map_or(0, |place| place + 1);
+        let mut skip_itself = |key: K, options: &V| key == subscriber || skip(key, options);
+        self.member(self.first_from(start, &mut skip_itself)?)
+    }
+
     /// Members in the order in which they joined.
     pub fn members(&self) -> impl ExactSizeIterator<Item = (K, &V)> {
         self.members.iter().map(|(key, options)| (*key, options))
@@ -165,6 +177,17 @@ mod tests {
         assert_eq!(served, [0, 2, 3, 0, 2, 3]);
         assert_eq!(group.next_round_robin(|_, ()| true), None);
         assert_eq!(group.cursor(), 0, "a round without a taker moves nothing");
+    }
+
+    #[test]
+    fn who_comes_after_a_member_is_asked_all_round() {
+        let group = group([4, 1, 7]);
+        let after = |key| group.next_after(key, |_, ()| false).map(|(key, ())| key);
+        assert_eq!([after(4), after(1), after(7)], [Some(1), Some(7), Some(4)]);
+        assert_eq!(group.next_after(1, |key, ()| key == 7).map(|(key, ())| key), Some(4));
+        assert_eq!(group.next_after(1, |_, ()| true), None, "never itself");
+        assert_eq!(after(9), Some(4), "who has left stood nowhere");
+        assert_eq!(group.cursor(), 0, "nobody loses a turn");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod network;
 mod proxy;
 mod tls;
 mod upgrade;
+mod verifier;
 mod websocket;
 mod wrapping;
 

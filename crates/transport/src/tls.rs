@@ -14,8 +14,10 @@ use std::sync::Arc;
 use rustls::crypto::aws_lc_rs::{self as provider, Ticketer, cipher_suite};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{
-    NoServerSessionStorage, ServerConfig, UnbufferedServerConnection, WebPkiClientVerifier,
+    NoServerSessionStorage, ServerConfig, UnbufferedServerConnection, VerifierBuilderError,
+    WebPkiClientVerifier,
 };
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{CertificateError, Error as TlsError, HandshakeKind, RootCertStore};
@@ -23,6 +25,7 @@ use rustls::{CertificateError, Error as TlsError, HandshakeKind, RootCertStore};
 use crate::fault::Fault;
 use crate::identity::{CertificateUser, not_after_s, user_of};
 use crate::limits::SEAL_BYTES;
+use crate::verifier::{RevocationVerifier, is_revoked};
 
 /// The first byte of a TLS connection: a handshake record.
 const HANDSHAKE: u8 = 0x16;
@@ -100,6 +103,8 @@ pub struct TlsContext {
     config: Arc<ServerConfig>,
     certificate_user: CertificateUser,
     not_after_s: Option<i64>,
+    /// Who knows what was revoked; None without a list.
+    revocations: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 impl TlsContext {
@@ -126,10 +131,13 @@ impl TlsContext {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&crypto))
             .with_protocol_versions(versions)
             .map_err(|error| refused(TlsPart::Certificate, &error, "please report it"))?;
+        let mut revocations = None;
         let builder = match &files.client_ca {
             None => builder.with_no_client_auth(),
             Some(client_ca) => {
-                builder.with_client_cert_verifier(client_verifier(files, client_ca, &crypto)?)
+                let verifier = client_verifier(files, client_ca, &crypto)?;
+                revocations = files.crl.is_some().then(|| Arc::clone(&verifier));
+                builder.with_client_cert_verifier(verifier)
             }
         };
         let key = read_key(&files.key)?;
@@ -154,7 +162,13 @@ impl TlsContext {
             .map_err(|error| refused(TlsPart::Certificate, &error, "please report it"))?;
         // One connection needs one way back.
         config.send_tls13_tickets = 1;
-        Ok(Self { config: Arc::new(config), certificate_user: files.certificate_user, not_after_s })
+        let (config, certificate_user) = (Arc::new(config), files.certificate_user);
+        Ok(Self { config, certificate_user, not_after_s, revocations })
+    }
+
+    /// Whether it knows of certificates that are no longer good.
+    pub fn has_revocations(&self) -> bool {
+        self.revocations.is_some()
     }
 
     /// Until when the server's own certificate is good, in Unix seconds.
@@ -174,23 +188,30 @@ fn client_verifier(
             refused(TlsPart::ClientCa, &error, "give certificates of authorities in PEM")
         })?;
     }
-    let mut verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(crypto));
-    if let Some(crl) = &files.crl {
-        let crls = read_pem::<CertificateRevocationListDer<'_>>(TlsPart::Crl, crl)?;
-        // Without a current list nobody knows who was revoked: fail closed.
-        verifier = verifier
-            .with_crls(crls)
-            .only_check_end_entity_revocation()
-            .enforce_revocation_expiration();
-    }
-    if !files.require_client_certificate {
-        verifier = verifier.allow_unauthenticated();
-    }
-    verifier.build().map_err(|error| {
+    let roots = Arc::new(roots);
+    let begin = || {
+        let builder =
+            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(crypto));
+        if files.require_client_certificate { builder } else { builder.allow_unauthenticated() }
+    };
+    let refuse = |error: VerifierBuilderError| {
         let part = if files.crl.is_some() { TlsPart::Crl } else { TlsPart::ClientCa };
         refused(part, &error, "give revocation lists of the authorities in client_ca")
-    })
+    };
+    let Some(crl) = &files.crl else {
+        return begin().build().map_err(refuse);
+    };
+    let crls = read_pem::<CertificateRevocationListDer<'_>>(TlsPart::Crl, crl)?;
+    // Without a current list nobody knows who was revoked: fail closed.
+    let certificate = begin()
+        .with_crls(crls.clone())
+        .only_check_end_entity_revocation()
+        .enforce_revocation_expiration();
+    let chain = begin().with_crls(crls).allow_unknown_revocation_status();
+    Ok(Arc::new(RevocationVerifier {
+        certificate: certificate.build().map_err(refuse)?,
+        chain: chain.build().map_err(refuse)?,
+    }))
 }
 
 fn refused(part: TlsPart, why: &dyn Display, remedy: &'static str) -> TlsRefused {
@@ -279,6 +300,16 @@ impl TlsSession {
 
     pub(crate) fn is_resumed(&self) -> bool {
         self.is_resumed
+    }
+
+    /// Whether `context` knows that the client's certificate, or one above it, is no longer good.
+    /// A handshake that is not over was begun under another list, so it must begin again.
+    pub(crate) fn is_revoked_by(&self, context: &TlsContext) -> bool {
+        let Some(revocations) = &context.revocations else {
+            return false;
+        };
+        let chain = self.connection.peer_certificates().unwrap_or_default();
+        !self.is_established || is_revoked(revocations.as_ref(), chain)
     }
 
     /// Who the client's certificate says it is.

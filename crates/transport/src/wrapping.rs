@@ -194,6 +194,11 @@ impl Wrapping {
         self.tls.as_ref().map(|tls| tls.is_resumed())
     }
 
+    /// Whether the certificate the client showed is no longer good by what `context` knows.
+    pub fn is_revoked_by(&self, context: &TlsContext) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_revoked_by(context))
+    }
+
     /// Make plaintext, at most [`Wrapping::CHUNK_BYTES`], fit for the socket, behind `out`.
     pub fn wrap(
         &mut self,

@@ -135,6 +135,10 @@ def _counters(statistics: Statistics) -> Iterator[Metric]:
             "TLS handshakes that resumed an older session.",
             statistics.tls_resumptions_total,
         ),
+        "sessions_expired": (
+            "Sessions whose client was away for longer than their expiry.",
+            statistics.sessions_expired_total,
+        ),
         "entries_applied": ("Log entries applied.", statistics.entries_applied_total),
         "commands_applied": ("Commands applied.", statistics.commands_applied_total),
         "events_merged": (

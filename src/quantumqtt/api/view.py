@@ -170,6 +170,7 @@ def _counters(statistics: Statistics) -> Json:
         "connections_total": statistics.connections_total,
         "connections_refused_full_total": statistics.connections_refused_full_total,
         "sessions_stored": statistics.sessions_stored,
+        "sessions_expired_total": statistics.sessions_expired_total,
         "subscriptions": statistics.subscriptions,
         "publishes_received_total": list(statistics.publishes_received_total),
         "publishes_sent_total": list(statistics.publishes_sent_total),

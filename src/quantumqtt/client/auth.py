@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from quantumqtt.errors import NotAuthorized
+from quantumqtt.mqtt import saslprep
 
 _ITERATIONS_MIN: Final = 4096
 _ITERATIONS_MAX: Final = 10_000_000
@@ -53,9 +54,13 @@ class ScramSha256:
         *,
         new_nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24),
     ) -> None:
-        """Keep the credentials; nothing is computed yet."""
-        self._user_name = user_name.replace("=", "=3D").replace(",", "=2C")
-        self._password = password.encode()
+        """Keep the credentials, spelled as SASLprep wants them; nothing is computed yet.
+
+        Raises:
+            ValueError: One of them holds a character that no name or password may.
+        """
+        self._user_name = saslprep(user_name).replace("=", "=3D").replace(",", "=2C")
+        self._password = saslprep(password).encode()
         self._new_nonce = new_nonce
         self._nonce = ""
         self._first = ""

@@ -78,6 +78,13 @@ class Limits(BaseModel):
         le=65_535,
         description="Topic aliases a v5 client may use; 0 offers none. Their topics hold 2 MiB.",
     )
+    will_grace_s: Count = Field(
+        default=60,
+        ge=0,
+        le=DAY_S,
+        description="How long the will of a client that the broker itself cut off (a drain, a stop, "
+        "a crash) waits at least for the client's return; 0 publishes it at once.",
+    )
     subscriptions_max: Count = Field(
         default=65_536,
         ge=1,

@@ -31,6 +31,7 @@ INCLUDED_FILES_MAX: Final = 1_000
 
 _SECONDS: Final = {"h": 3_600, "d": DAY_S, "w": 7 * DAY_S, "m": 30 * DAY_S, "y": 365 * DAY_S}
 _EXPIRY_MAX_S: Final = 7 * DAY_S
+_SYS_INTERVAL_MAX_S: Final = 86_400
 _QUEUE_COUNT_MAX: Final = 1_000_000_000
 _QUEUE_BYTES_MAX: Final = 1_024 * GIB
 _WINDOW_MAX: Final = 1_024
@@ -207,6 +208,10 @@ class _Reader:
             self._take_switch(option)
         elif word in {"password_file", "acl_file"}:
             self._set(option, (word,), _filled(option))
+        elif word == "sys_interval":
+            self._set(
+                option, ("sys_interval_s",), min(max(_number(option), 0), _SYS_INTERVAL_MAX_S)
+            )
         elif word in {"persistence", "persistence_location"}:
             self._take_persistence(option)
         elif word in _LIMITS:

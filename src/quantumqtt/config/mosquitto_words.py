@@ -42,7 +42,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "retry_interval": "messages are sent again when their client is back, as MQTT says",
     "set_tcp_nodelay": "it is always set",
     "socket_domain": "the address says it",
-    "sys_interval": _NOT_YET,
     "tls_engine": _CIPHERS,
     "tls_engine_kpass_sha1": _CIPHERS,
     "tls_keyform": "keys are PEM files",

@@ -3,6 +3,7 @@
 from quantumqtt.mqtt.properties import PropertyId, encode_properties, publish_properties
 from quantumqtt.mqtt.qos import QoS
 from quantumqtt.mqtt.reason_code import CONNACK_REASON_CODES, ReasonCode
+from quantumqtt.mqtt.saslprep import saslprep
 from quantumqtt.mqtt.topics import TopicFilter, TopicName
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "TopicName",
     "encode_properties",
     "publish_properties",
+    "saslprep",
 ]

@@ -226,6 +226,10 @@ class Statistics(Protocol):
         """Those whose client is connected."""
 
     @property
+    def sessions_expired_total(self) -> int:
+        """Sessions whose client was away for too long."""
+
+    @property
     def retained(self) -> int:
         """Retained messages."""
 
@@ -517,6 +521,7 @@ def _native_limits(limits: Limits, *, connections_max: int) -> _core.NodeLimits:
         receive_maximum=limits.receive_maximum,
         session_expiry_s_max=limits.session_expiry_s_max,
         topic_alias_max=limits.topic_alias_max,
+        will_grace_s=limits.will_grace_s,
         subscriptions_max=limits.subscriptions_max,
         offline_bytes_max=limits.offline_bytes_max,
         offline_count_max=limits.offline_count_max,

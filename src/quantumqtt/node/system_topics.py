@@ -90,7 +90,7 @@ class Report:
             "clients/inactive": away,
             "clients/total": now.connections + away,
             "clients/maximum": self._connected_max,
-            "clients/expired": 0,
+            "clients/expired": now.sessions_expired_total,
             "messages/received": received,
             "messages/sent": sent,
             "messages/stored": now.retained + now.queued,

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, Self
 
 from quantumqtt.errors import ConfigError
+from quantumqtt.mqtt import saslprep
 
 HashKind = Literal["argon2id", "sha512-pbkdf2", "sha512", "scram-sha-256"]
 
@@ -116,7 +117,11 @@ class ScramHash:
 
     @classmethod
     def of(cls, password: bytes, salt: bytes, iterations: int) -> Self:
-        """Compute the verifier of a password. Blocks."""
+        """Compute the verifier of a password as it is prepared for SCRAM. Blocks."""
+        return cls._of_prepared(_prepared(password), salt, iterations)
+
+    @classmethod
+    def _of_prepared(cls, password: bytes, salt: bytes, iterations: int) -> Self:
         salted = hashlib.pbkdf2_hmac("sha256", password, salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", "sha256")
         server_key = hmac.digest(salted, b"Server Key", "sha256")
@@ -126,8 +131,20 @@ class ScramHash:
         """Compare."""
         if password.endswith(b"\0"):
             return False  # as above
-        found = ScramHash.of(password, self.salt, self.iterations)
-        return hmac.compare_digest(found.stored_key, self.stored_key)
+        # A verifier of an earlier release may be that of the password as it was typed.
+        for spelled in dict.fromkeys((_prepared(password), password)):
+            found = ScramHash._of_prepared(spelled, self.salt, self.iterations)
+            if hmac.compare_digest(found.stored_key, self.stored_key):
+                return True
+        return False
+
+
+def _prepared(password: bytes) -> bytes:
+    """Spell a password as RFC 5802 wants it; what cannot be prepared stays as it is."""
+    try:
+        return saslprep(password.decode()).encode()
+    except ValueError:
+        return password
 
 
 def parse_hash(text: str) -> PasswordHash:

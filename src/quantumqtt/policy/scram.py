@@ -8,8 +8,8 @@ Rules:
 - A user nobody knows, or one without a verifier, gets a salt of their own all the same: derived
   from the name under a key of this process, so that asking twice gives the same. The exchange then
   fails where a wrong password fails.
-- A name is compared as it is written. SASLprep is not applied, neither here nor by our client;
-  names and passwords outside of ASCII must be spelled alike on both sides.
+- Names are prepared by SASLprep (RFC 4013), here and by our client, and so are passwords when a
+  verifier is made. A name that stands in the file as the client spells it needs no preparation.
 - Channel binding is not offered: `n` and `y` are taken, `p` is refused.
 - The verifier that counts is the one in force when the proof arrives.
 """
@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from quantumqtt.mqtt import ReasonCode
+from quantumqtt.mqtt import ReasonCode, saslprep
 from quantumqtt.policy.mechanisms import AuthRequest, AuthStep, Exchange
 from quantumqtt.policy.password_file import Users
 from quantumqtt.policy.passwords import SCRAM_ITERATIONS, ScramHash
@@ -101,6 +101,11 @@ class _ScramExchange:
         client_nonce = fields[1][1]
         if not name or not _is_printable(client_nonce):
             return _REFUSED
+        try:
+            prepared = saslprep(name)
+        except ValueError:
+            return _REFUSED
+        name = name if self.mechanism.verifier_of(name) else prepared
         self.name, self.header, self.first_bare = name, f"{flag},{authzid},", bare
         self.nonce = client_nonce + self.mechanism.new_nonce()
         known = self.mechanism.verifier_of(name) or self.mechanism.decoy_of(name)

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 Origin: TypeAlias = tuple[int, int, int]
 """Where an answer goes: node, shard, connection. The state machine only compares it."""
 
-AckKind: TypeAlias = Literal["puback", "pubrec", "pubcomp"]
+AckKind: TypeAlias = Literal["puback", "pubrec", "pubcomp", "declined"]
 OverflowPolicy: TypeAlias = Literal["expire_session", "drop_oldest", "drop_newest"]
 
 EXPIRY_NEVER_S: Final = 0xFFFF_FFFF
@@ -61,12 +61,26 @@ class OpenSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLost:
-    """The network connection of a session is gone; a normal DISCONNECT fires no will."""
+    """The network connection of a session is gone; a normal DISCONNECT fires no will.
+
+    With a grace it was the server that ended it, and the will waits so long at least.
+    """
 
     client_id: str
     session_epoch: int
     fire_will: bool
     expiry_s: int | None = None
+    will_grace_s: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveWill:
+    """The server has ended the connection of a transient session that leaves a will."""
+
+    client_id: str
+    will: Will
+    will_grace_s: int
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +175,7 @@ class SetLimits:
 Command: TypeAlias = (
     OpenSession
     | ConnectionLost
+    | LeaveWill
     | Subscribe
     | Unsubscribe
     | Publish

@@ -34,6 +34,7 @@ _COMMANDS: Final[Mapping[str, Callable[..., Command]]] = {
     for kind in (
         commands.OpenSession,
         commands.ConnectionLost,
+        commands.LeaveWill,
         commands.Subscribe,
         commands.Unsubscribe,
         commands.Publish,

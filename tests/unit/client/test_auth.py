@@ -67,6 +67,15 @@ def test_names_are_escaped() -> None:
     assert authenticator.start() == b"n,,n=a=3Db=2Cc,r=n"
 
 
+def test_names_and_passwords_are_prepared() -> None:
+    composed = ScramSha256("p\u00e4ss", "\u00e9", new_nonce=lambda: NONCE)
+    typed = ScramSha256("pa\u0308ss", "e\u0301", new_nonce=lambda: NONCE)
+    assert typed.start() == composed.start()
+    assert typed.answer(SERVER_FIRST) == composed.answer(SERVER_FIRST)
+    with pytest.raises(ValueError, match="U\\+0007"):
+        ScramSha256("bell\a", "x")
+
+
 def test_a_token_is_fetched_for_every_proof() -> None:
     tokens = iter([b"one", b"two"])
     authenticator = TokenAuthenticator("TOKEN", lambda: next(tokens))

@@ -34,6 +34,7 @@ persistence true
 persistence_location /var/lib/mosquitto/
 use_username_as_clientid true
 log_type all
+sys_interval 30
 """
     found = load_settings(mosquitto_conf=conf(tmp_path, text), read_environment=False)
     assert [address.url for address in found.listen] == [
@@ -46,6 +47,7 @@ log_type all
     assert found.data == Path("/var/lib/mosquitto")
     assert found.client_id_rule == "user_name"
     assert found.log.level == "debug"
+    assert found.sys_interval_s == 30
     limits = found.limits
     assert (limits.packet_bytes_max, limits.keep_alive_s_max) == (100_000, 600)
     assert (limits.offline_count_max, limits.session_expiry_s_max) == (10**9, 172_800)

@@ -113,3 +113,13 @@ def test_files_of_mosquitto_passwd_are_read(tmp_path: Path) -> None:
     for name in ("ada", "bob"):
         assert users[name].verify(f"{name}-secret".encode())
         assert not users[name].verify(b"other")
+
+
+def test_a_scram_verifier_fits_every_spelling_of_its_password() -> None:
+    for typed in ("p\u00e4ss", "pa\u0308ss"):
+        stored = parse_hash(hash_password(typed.encode(), "scram-sha-256", iterations=4096))
+        assert stored.verify("p\u00e4ss".encode())
+        assert stored.verify("pa\u0308ss".encode())
+        assert not stored.verify(b"pass")
+    odd = parse_hash(hash_password(b"\xff\x07", "scram-sha-256", iterations=4096))
+    assert odd.verify(b"\xff\x07"), "what cannot be prepared is taken as it is"

@@ -3,9 +3,9 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use quantumqtt_machine::{
-    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, EntryBuilder, Limits, OpenSession,
-    Origin, Overflow, PubRel, Publish, RetainHandling, Source, Subscribe, SubscribeFilter,
-    SubscriptionOptions, Unsubscribe, Will,
+    AckKind, ClientAck, Command, ConnectionLost, DedupeKey, EntryBuilder, LeaveWill, Limits,
+    OpenSession, Origin, Overflow, PubRel, Publish, RetainHandling, Source, Subscribe,
+    SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
 };
 use quantumqtt_wire::{QoS, ReasonCode};
 
@@ -53,6 +53,15 @@ struct ConnectionLostFields {
     session_epoch: u64,
     fire_will: bool,
     expiry_s: Option<u32>,
+    will_grace_s: u32,
+}
+
+#[derive(FromPyObject)]
+struct LeaveWillFields {
+    client_id: String,
+    identity: String,
+    will: WillFields,
+    will_grace_s: u32,
 }
 
 #[derive(FromPyObject)]
@@ -139,6 +148,7 @@ fn ack_kind_from(name: &str) -> PyResult<AckKind> {
         "puback" => Ok(AckKind::PubAck),
         "pubrec" => Ok(AckKind::PubRec),
         "pubcomp" => Ok(AckKind::PubComp),
+        "declined" => Ok(AckKind::Declined),
         _ => Err(errors::no_such("acknowledgement", name)),
     }
 }
@@ -148,6 +158,7 @@ pub(super) fn ack_kind_name(kind: AckKind) -> &'static str {
         AckKind::PubAck => "puback",
         AckKind::PubRec => "pubrec",
         AckKind::PubComp => "pubcomp",
+        AckKind::Declined => "declined",
     }
 }
 
@@ -193,6 +204,19 @@ pub(super) fn push(builder: &mut EntryBuilder, command: &Bound<'_, PyAny>) -> Py
                     session_epoch: fields.session_epoch,
                     fire_will: fields.fire_will,
                     expiry_s: fields.expiry_s,
+                    will_grace_s: fields.will_grace_s,
+                }),
+            )
+        }
+        "LeaveWill" => {
+            let fields: LeaveWillFields = command.extract()?;
+            add(
+                builder,
+                &Command::LeaveWill(LeaveWill {
+                    client_id: &fields.client_id,
+                    identity: &fields.identity,
+                    will: will_of(&fields.will)?,
+                    will_grace_s: fields.will_grace_s,
                 }),
             )
         }
@@ -246,18 +270,20 @@ fn add(builder: &mut EntryBuilder, command: &Command<'_>) -> PyResult<()> {
     builder.push(command).map_err(errors::from_entry)
 }
 
-fn push_open_session(builder: &mut EntryBuilder, fields: &OpenSessionFields) -> PyResult<()> {
-    let will_of = |will: &'_ WillFields| qos_from(will.qos);
-    let will_qos = fields.will.as_ref().map(will_of).transpose()?;
-    let will = fields.will.as_ref().zip(will_qos).map(|(will, qos)| Will {
+fn will_of(will: &WillFields) -> PyResult<Will<'_>> {
+    Ok(Will {
         topic: &will.topic,
         properties: &will.properties,
         payload: &will.payload,
-        qos,
+        qos: qos_from(will.qos)?,
         retain: will.retain,
         delay_s: will.delay_s,
         expiry_s: will.expiry_s,
-    });
+    })
+}
+
+fn push_open_session(builder: &mut EntryBuilder, fields: &OpenSessionFields) -> PyResult<()> {
+    let will = fields.will.as_ref().map(will_of).transpose()?;
     add(
         builder,
         &Command::OpenSession(OpenSession {
@@ -334,6 +360,16 @@ pub(super) fn record_of<'py>(py: Python<'py>, command: &Command<'_>) -> PyResult
                 session_epoch: lost.session_epoch,
                 fire_will: lost.fire_will,
                 expiry_s: lost.expiry_s,
+                will_grace_s: lost.will_grace_s,
+            ),
+        ),
+        Command::LeaveWill(left) => (
+            "LeaveWill",
+            fields!(py,
+                client_id: left.client_id,
+                identity: left.identity,
+                will: will_fields(py, &left.will)?,
+                will_grace_s: left.will_grace_s,
             ),
         ),
         Command::Subscribe(subscribe) => ("Subscribe", subscribe_fields(py, subscribe)?),
@@ -374,21 +410,23 @@ pub(super) fn record_of<'py>(py: Python<'py>, command: &Command<'_>) -> PyResult
     })
 }
 
+fn will_fields<'py>(py: Python<'py>, will: &Will<'_>) -> PyResult<Bound<'py, PyDict>> {
+    Ok(fields!(py,
+        topic: will.topic,
+        properties: PyBytes::new(py, will.properties),
+        payload: PyBytes::new(py, will.payload),
+        qos: will.qos.bits(),
+        retain: will.retain,
+        delay_s: will.delay_s,
+        expiry_s: will.expiry_s,
+    ))
+}
+
 fn open_session_fields<'py>(
     py: Python<'py>,
     open: &OpenSession<'_>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let will = open.will.map(|will| {
-        Ok::<_, PyErr>(fields!(py,
-            topic: will.topic,
-            properties: PyBytes::new(py, will.properties),
-            payload: PyBytes::new(py, will.payload),
-            qos: will.qos.bits(),
-            retain: will.retain,
-            delay_s: will.delay_s,
-            expiry_s: will.expiry_s,
-        ))
-    });
+    let will = open.will.map(|will| will_fields(py, &will));
     Ok(fields!(py,
         origin: origin_fields(open.origin),
         client_id: open.client_id,

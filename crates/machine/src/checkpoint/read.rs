@@ -11,9 +11,10 @@ use quantumqtt_wire::QoS;
 
 use super::restore::RestoreFault;
 use super::stream::{
-    DELIVERY_RETAIN, DELIVERY_SHARE_RETAIN, DELIVERY_SHARED, MESSAGE_EXPIRES, MESSAGE_QOS,
-    SESSION_ATTACHED, SESSION_DETACHED, SESSION_EXPIRES, SESSION_FLAGS, SESSION_WILL,
-    SESSION_WILL_DUE, STAGE_RELEASED, STAGE_SENT, STAGE_UNSENT, kind,
+    DELIVERY_RETAIN, DELIVERY_SHARE_DECLINED, DELIVERY_SHARE_RETAIN, DELIVERY_SHARED,
+    MESSAGE_EXPIRES, MESSAGE_QOS, SESSION_ATTACHED, SESSION_DETACHED, SESSION_EXPIRES,
+    SESSION_FLAGS, SESSION_WILL, SESSION_WILL_DEFERRED, SESSION_WILL_DUE, STAGE_RELEASED,
+    STAGE_SENT, STAGE_UNSENT, kind,
 };
 use crate::backlog::{Backlog, Delivery, Share};
 use crate::codec::{read_limits, read_will};
@@ -100,7 +101,8 @@ fn qos_of(bits: u8) -> Read<QoS> {
     QoS::from_bits(bits).ok_or(FieldError::Range.into())
 }
 
-const DELIVERY_FLAGS: u8 = MESSAGE_QOS | DELIVERY_RETAIN | DELIVERY_SHARED | DELIVERY_SHARE_RETAIN;
+const DELIVERY_SHARE: u8 = DELIVERY_SHARED | DELIVERY_SHARE_RETAIN | DELIVERY_SHARE_DECLINED;
+const DELIVERY_FLAGS: u8 = MESSAGE_QOS | DELIVERY_RETAIN | DELIVERY_SHARE;
 
 /// `QoS` 0 neither waits nor is in flight.
 fn read_delivery(reader: &mut FieldReader<'_>, messages: &Messages) -> Read<Delivery> {
@@ -111,12 +113,18 @@ fn read_delivery(reader: &mut FieldReader<'_>, messages: &Messages) -> Read<Deli
     if qos == QoS::AtMostOnce {
         return Err(FieldError::Range.into());
     }
-    let share = match flags & (DELIVERY_SHARED | DELIVERY_SHARE_RETAIN) {
+    let share = match flags & DELIVERY_SHARE {
         0 => None,
-        DELIVERY_SHARE_RETAIN => return Err(FieldError::Range.into()),
+        shared if shared & DELIVERY_SHARED == 0 => return Err(FieldError::Range.into()),
         shared => Some(Share {
             filter: reader.text()?.into(),
             retain: shared & DELIVERY_SHARE_RETAIN != 0,
+            declined: match shared & DELIVERY_SHARE_DECLINED {
+                0 => 0,
+                _ => Some(reader.number_u32()?)
+                    .filter(|&count| count > 0)
+                    .ok_or(FieldError::Range)?,
+            },
         }),
     };
     let mut subscription_ids = SubscriptionIds::new();
@@ -164,6 +172,7 @@ impl OpenSession {
             detached_at_ms: at_ms(SESSION_DETACHED)?,
             will: will.as_ref().map(StoredWill::keep),
             will_due_ms: at_ms(SESSION_WILL_DUE)?,
+            will_is_deferred: has(SESSION_WILL_DEFERRED),
             subscriptions: SubscriptionSet::default(),
             window: Window::new(),
             backlog: Backlog::default(),

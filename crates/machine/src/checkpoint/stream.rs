@@ -71,13 +71,15 @@ pub(super) const SESSION_WILL: u8 = 1 << 1;
 pub(super) const SESSION_EXPIRES: u8 = 1 << 2;
 pub(super) const SESSION_DETACHED: u8 = 1 << 3;
 pub(super) const SESSION_WILL_DUE: u8 = 1 << 4;
-pub(super) const SESSION_FLAGS: u8 = (1 << 5) - 1;
+pub(super) const SESSION_WILL_DEFERRED: u8 = 1 << 5;
+pub(super) const SESSION_FLAGS: u8 = (1 << 6) - 1;
 
 pub(super) const MESSAGE_QOS: u8 = 0b11;
 pub(super) const MESSAGE_EXPIRES: u8 = 1 << 2;
 pub(super) const DELIVERY_RETAIN: u8 = 1 << 2;
 pub(super) const DELIVERY_SHARED: u8 = 1 << 3;
 pub(super) const DELIVERY_SHARE_RETAIN: u8 = 1 << 4;
+pub(super) const DELIVERY_SHARE_DECLINED: u8 = 1 << 5;
 
 pub(super) const STAGE_UNSENT: u8 = 0;
 pub(super) const STAGE_SENT: u8 = 1;
@@ -246,6 +248,7 @@ impl Stream {
                 (SESSION_EXPIRES, session.expires_at_ms.is_some()),
                 (SESSION_DETACHED, session.detached_at_ms.is_some()),
                 (SESSION_WILL_DUE, session.will_due_ms.is_some()),
+                (SESSION_WILL_DEFERRED, session.will_is_deferred),
             ] {
                 flags |= if is_set { flag } else { 0 };
             }
@@ -478,12 +481,14 @@ fn write_delivery(out: &mut Vec<u8>, delivery: &Delivery) {
         (DELIVERY_RETAIN, delivery.retain),
         (DELIVERY_SHARED, share.is_some()),
         (DELIVERY_SHARE_RETAIN, share.is_some_and(|share| share.retain)),
+        (DELIVERY_SHARE_DECLINED, share.is_some_and(|share| share.declined > 0)),
     ] {
         flags |= if is_set { flag } else { 0 };
     }
     out.push(flags);
     if let Some(share) = share {
         write_text(out, &share.filter);
+        write_optional(out, Some(share.declined.into()).filter(|&declined| declined > 0));
     }
     for &id in &delivery.subscription_ids {
         write_number(out, u64::from(id));

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use quantumqtt_machine::{
     AckKind, ClientAck, Command, ConnectionLost, DEDUPE_KEY_BYTES_MAX, DedupeKey,
     ENTRY_BYTES_CLOSE, ENTRY_COMMANDS_MAX, Entry, EntryBuilder, EntryError, EntryHeader,
-    FieldError, Limits, Machine, OpenSession, Origin, Overflow, PubRel, Publish, RetainHandling,
-    Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
+    FieldError, LeaveWill, Limits, Machine, OpenSession, Origin, Overflow, PubRel, Publish,
+    RetainHandling, Source, Subscribe, SubscribeFilter, SubscriptionOptions, Unsubscribe, Will,
 };
 use quantumqtt_wire::{QoS, ReasonCode};
 
@@ -46,8 +46,13 @@ const OPEN: OpenSession<'static> = OpenSession {
     }),
 };
 
-const LOST: ConnectionLost<'static> =
-    ConnectionLost { client_id: "c", session_epoch: 4, fire_will: true, expiry_s: Some(0) };
+const LOST: ConnectionLost<'static> = ConnectionLost {
+    client_id: "c",
+    session_epoch: 4,
+    fire_will: true,
+    expiry_s: Some(0),
+    will_grace_s: 0,
+};
 
 const PUBLISH: Publish<'static> = Publish {
     origin: ORIGIN,
@@ -116,6 +121,10 @@ fn unsubscribe() -> Unsubscribe<'static> {
 fn samples() -> Vec<(&'static str, Command<'static>)> {
     let bare = OpenSession { will: None, clean_start: false, identity: "", ..OPEN };
     let captured = Publish { captured: true, ..publishing(0, QoS::AtMostOnce, "t", "") };
+    let cut_off = ConnectionLost { expiry_s: None, will_grace_s: 60, ..LOST };
+    let will = OPEN.will.expect("it has one");
+    let left = LeaveWill { client_id: "c", identity: "alice", will, will_grace_s: 60 };
+    let declined = ClientAck { kind: AckKind::Declined, ..ACK };
     let limits = Limits { overflow: Overflow::DropOldest, ..Limits::default() };
     vec![
         ("open_session", Command::OpenSession(OPEN)),
@@ -130,6 +139,9 @@ fn samples() -> Vec<(&'static str, Command<'static>)> {
         ("client_ack", Command::ClientAck(ACK)),
         ("tick", Command::Tick),
         ("set_limits", Command::SetLimits(limits)),
+        ("connection_cut_off", Command::ConnectionLost(cut_off)),
+        ("leave_will", Command::LeaveWill(left)),
+        ("client_declined", Command::ClientAck(declined)),
     ]
 }
 
@@ -267,7 +279,7 @@ fn what_is_newer_or_unknown_is_an_error_and_never_skipped() {
     assert_eq!(changed(1, 0), EntryError::Mismatch);
     assert_eq!(changed(39, 2), EntryError::Truncated, "two commands announced, one there");
     assert_eq!(changed(39, 0), EntryError::Mismatch, "none announced, one there");
-    assert_eq!(changed(45, 11), EntryError::UnknownKind(11));
+    assert_eq!(changed(45, 12), EntryError::UnknownKind(12));
     assert_eq!(changed(45, 0), EntryError::UnknownKind(0));
     assert_eq!(Entry::parse(Bytes::new()).map(|_| ()), Err(EntryError::Truncated));
 }
@@ -279,6 +291,9 @@ fn an_entry_is_as_new_as_what_it_holds() {
     let version_of = |command| Entry::parse(encoded(command)).unwrap().apply_version();
     assert_eq!(version_of(&Command::Publish(PUBLISH)), 1);
     assert_eq!(version_of(&keyed), 2);
+    assert_eq!(version_of(&Command::ConnectionLost(LOST)), 1);
+    let cut_off = Command::ConnectionLost(ConnectionLost { will_grace_s: 1, ..LOST });
+    assert_eq!(version_of(&cut_off), 2);
     let mut bytes = encoded(&keyed).to_vec();
     bytes[1] = 1;
     let error = Entry::parse(Bytes::from(bytes)).unwrap().commands().next().unwrap().unwrap_err();

@@ -166,6 +166,18 @@ impl Link {
             session_epoch: self.epoch,
             fire_will,
             expiry_s: None,
+            will_grace_s: 0,
+        })
+    }
+
+    /// The server itself has ended the connection.
+    pub(crate) fn cut_off(&self, will_grace_s: u32) -> Command<'static> {
+        Command::ConnectionLost(ConnectionLost {
+            client_id: self.client_id,
+            session_epoch: self.epoch,
+            fire_will: true,
+            expiry_s: None,
+            will_grace_s,
         })
     }
 }

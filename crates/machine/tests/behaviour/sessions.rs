@@ -88,6 +88,7 @@ fn a_disconnect_may_change_the_expiry() {
         session_epoch: link.epoch,
         fire_will: false,
         expiry_s: Some(10),
+        will_grace_s: 0,
     }));
     assert_eq!(rig.machine.next_deadline_ms(), Some(rig.now_ms + 10_000));
     assert_eq!(rig.tick(9_999), [""; 0]);

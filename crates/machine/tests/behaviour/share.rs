@@ -81,3 +81,42 @@ fn a_session_that_ends_leaves_its_groups() {
     rig.open(OpenSession { clean_start: true, ..opening("a") });
     assert_eq!(rig.machine.statistics().share_groups, 0);
 }
+
+// req: SUB-12
+#[test]
+fn what_a_member_may_not_read_goes_to_the_next_and_is_lost_only_when_nobody_may() {
+    let mut rig = Rig::new();
+    let [a, b, c] = ["a", "b", "c"].map(|id| rig.connect_to(id, FILTER, QoS::ExactlyOnce));
+    assert_eq!(publish(&mut rig, QoS::AtLeastOnce, "x"), ["publish c1 #1 t=x q1"]);
+    assert_eq!(only(&rig.run(a.ack(AckKind::Declined, 1)), "publish"), ["publish c2 #1 t=x q1"]);
+    assert_eq!(only(&rig.run(b.ack(AckKind::Declined, 1)), "publish"), ["publish c3 #1 t=x q1"]);
+    assert_eq!(rig.machine.statistics().counters.share_unserved, 0);
+    assert_eq!(rig.run(c.ack(AckKind::Declined, 1)), [""; 0], "all were asked");
+    assert_eq!(rig.machine.statistics().counters.share_unserved, 1);
+    assert_eq!(rig.machine.statistics().in_flight, 0);
+}
+
+#[test]
+fn declining_costs_nobody_a_turn_and_does_not_touch_other_subscriptions() {
+    let mut rig = Rig::new();
+    let [a, _b] = ["a", "b"].map(|id| rig.connect_to(id, FILTER, QoS::AtLeastOnce));
+    let plain = rig.connect_to("plain", "t", QoS::AtLeastOnce);
+    publish(&mut rig, QoS::AtLeastOnce, "1");
+    assert_eq!(rig.run(plain.ack(AckKind::Declined, 1)), [""; 0], "nobody else's");
+    assert_eq!(only(&rig.run(a.ack(AckKind::Declined, 1)), "publish"), ["publish c2 #1 t=1 q1"]);
+    let lines = publish(&mut rig, QoS::AtLeastOnce, "2");
+    assert_eq!(only(&lines, "publish c2 ").len(), 1, "its turn was next: {lines:?}");
+    assert_eq!(rig.run(a.ack(AckKind::Declined, 1)), [""; 0], "twice is once");
+}
+
+#[test]
+fn a_declined_message_waits_for_a_member_that_is_away() {
+    let mut rig = Rig::new();
+    let [a, b] = ["a", "b"].map(|id| rig.connect_to(id, FILTER, QoS::AtLeastOnce));
+    rig.lose(b);
+    publish(&mut rig, QoS::AtLeastOnce, "1");
+    assert_eq!(rig.run(a.ack(AckKind::Declined, 1)), [""; 0]);
+    assert_eq!(rig.machine.statistics().queued, 1);
+    let (_, lines) = rig.open(opening("b"));
+    assert_eq!(only(&lines, "publish"), ["publish c3 #1 t=1 q1"]);
+}

@@ -1,6 +1,6 @@
 //! Wills: published, delayed, cancelled, deleted.
 
-use quantumqtt_machine::{Command, Limits, OpenSession, SubscriptionOptions, Will};
+use quantumqtt_machine::{Command, LeaveWill, Limits, OpenSession, SubscriptionOptions, Will};
 use quantumqtt_wire::QoS;
 
 use crate::rig::{Link, Rig, only, opening, will};
@@ -167,4 +167,80 @@ fn a_will_that_overflows_another_session_fires_that_ones_will_too() {
             "append @1 will=gone q1 Will of full/1 seq 2"
         ]
     );
+}
+
+// req: WILL-06
+//
+#[test]
+fn a_will_waits_for_a_client_that_the_server_cut_off() {
+    let (mut rig, link) = rig_with(0);
+    assert_eq!(rig.run(link.cut_off(60)), [""; 0]);
+    assert_eq!(wills(&rig.tick(59_999)), 0);
+    assert_eq!(wills(&rig.tick(1)), 1, "it has not returned");
+    assert_eq!(wills(&rig.tick(60_000)), 0, "and only once");
+    assert!(rig.machine.session_view("a").is_some(), "the session itself goes on");
+    // A longer delay of its own is not cut short.
+    let (mut rig, link) = rig_with(90);
+    rig.run(link.cut_off(60));
+    assert_eq!(wills(&rig.tick(89_999)), 0);
+    assert_eq!(wills(&rig.tick(1)), 1);
+}
+
+// req: WILL-06
+//
+#[test]
+fn a_client_that_was_cut_off_and_returns_takes_its_will_back_however_it_returns() {
+    for clean_start in [false, true] {
+        for expiry_s in [0, 5, 1_000] {
+            let mut rig = Rig::new();
+            let (link, _) = rig.open(OpenSession { expiry_s, ..with_will(0) });
+            if expiry_s == 0 {
+                // Nothing was stored; the node tells what it leaves.
+                let left =
+                    LeaveWill { client_id: "a", identity: "", will: will(0), will_grace_s: 60 };
+                assert_eq!(rig.run(Command::LeaveWill(left)), [""; 0]);
+            } else {
+                assert_eq!(rig.run(link.cut_off(60)), [""; 0]);
+            }
+            assert_eq!(wills(&rig.tick(30_000)), 0);
+            let again = OpenSession { clean_start, expiry_s, ..opening("a") };
+            let (_, lines) = rig.open(again);
+            let is_resumed = lines.iter().any(|line| line.starts_with("resumed"));
+            assert_eq!(is_resumed, !clean_start && expiry_s == 1_000, "{lines:?}");
+            assert_eq!(wills(&lines) + wills(&rig.tick(100_000)), 0, "{lines:?}");
+        }
+    }
+}
+
+#[test]
+fn a_stranger_does_not_take_back_what_another_left() {
+    let mut rig = Rig::new();
+    let left = LeaveWill { client_id: "a", identity: "alice", will: will(0), will_grace_s: 60 };
+    rig.run(Command::LeaveWill(left));
+    let (_, lines) = rig.open(OpenSession { identity: "bob", ..opening("a") });
+    assert_eq!(wills(&lines), 1, "{lines:?}");
+    assert!(only(&lines, "opened").len() == 1, "its session was over: {lines:?}");
+}
+
+#[test]
+fn a_transient_session_leaves_nothing_but_its_will() {
+    let mut rig = Rig::new();
+    let left = LeaveWill { client_id: "a", identity: "alice", will: will(0), will_grace_s: 60 };
+    rig.run(Command::LeaveWill(left));
+    rig.run(Command::LeaveWill(left));
+    assert_eq!(rig.machine.statistics().counters.stale_commands, 1, "once is enough");
+    let lines = rig.tick(60_000);
+    assert_eq!(wills(&lines), 1);
+    assert_eq!(only(&lines, "ended"), ["ended a epoch 1 Expired"]);
+    let statistics = rig.machine.statistics();
+    assert_eq!((statistics.sessions, statistics.deadlines), (0, 0));
+}
+
+#[test]
+fn a_deferred_will_can_be_taken_back_by_the_rules() {
+    let (mut rig, link) = rig_with(0);
+    rig.run(link.cut_off(60));
+    assert_eq!(rig.machine.waiting_wills().count(), 1);
+    assert_eq!(rig.run(link.lost(false)), [""; 0]);
+    assert_eq!(wills(&rig.tick(60_000)), 0);
 }

@@ -17,6 +17,7 @@ pub(crate) fn config(shards: u16) -> NodeConfig {
             receive_maximum: 1024,
             session_expiry_s_max: 3600,
             topic_alias_max: 16,
+            will_grace_s: 60,
             subscriptions_max: 100_000,
             offline_bytes_max: 1 << 30,
             offline_count_max: 1_000_000,
