@@ -31,7 +31,7 @@ use crate::open_log::Bell;
 /// message log's chunks is in it.
 pub(crate) const SCHEMA: u32 = 2;
 /// How names of the pieces of that list begin.
-pub const RECORDS: &str = "records-";
+pub(crate) const RECORDS: &str = "records-";
 
 /// When checkpoints are due.
 #[derive(Debug, Clone, Copy)]

@@ -62,7 +62,6 @@ mod verdicts;
 mod will;
 
 pub use authentication::Answer;
-pub use checkpointer::RECORDS as RECORDS_CHUNK;
 pub use config::{ConfigError, ListenerConfig, LogConfig, NodeConfig, NodeLimits};
 pub use crank::{Crank, CrankSpec, CrankStatus, Stopped, Turned};
 pub use events::{Event, EventKind};
