@@ -103,7 +103,8 @@ impl NodeLimits {
     #[pyo3(signature = (
         *, packet_bytes_max, connect_timeout_ms, keep_alive_s_max, receive_maximum,
         session_expiry_s_max, topic_alias_max, will_grace_s, subscriptions_max,
-        offline_bytes_max, offline_count_max, out_buffer_bytes_soft, out_buffer_bytes_max, connections_max,
+        offline_bytes_max, offline_count_max, out_buffer_bytes_soft, out_buffer_bytes_max,
+        connections_max,
         event_queue_count_max, admission_timeout_ms, log_pending_bytes_max,
         connections_per_address_max=None,
     ))]

@@ -4,7 +4,8 @@
 //! apply can read: counters and limits; sessions by client id, in each its subscriptions by filter,
 //! its window in order of repetition, its backlog in order of commitment, its received ids
 //! ascending, its replays; share groups by filter with members in their order and the cursor;
-//! retained messages by topic; de-duplication keys in order of commitment. The order of arrival shows only where it is itself state (DET-05).
+//! retained messages by topic; de-duplication keys in order of commitment. The order of arrival
+//! shows only where it is itself state (DET-05).
 //! Not in it: the trie and the deadlines, which say again what sessions and retained messages say,
 //! and the counters of `statistics.rs`, which nothing reads.
 

@@ -23,8 +23,8 @@ pub(crate) const SYSTEM_TOPICS_MAX: usize = 1_024;
 pub(crate) const RETAINED_PAGE_MESSAGES: usize = 256;
 pub(crate) const RETAINED_PAGE_BYTES: usize = 256 * 1024;
 pub(crate) const RETAINED_PAGE_VISITS: usize = 4_096;
-/// Live messages that are held back behind retained ones, per connection, and their bytes. More than
-/// a page of either goes out at once.
+/// Live messages that are held back behind retained ones, per connection, and their bytes. More
+/// than a page of either goes out at once.
 pub(crate) const HELD_COUNT_MAX: usize = 1_024;
 pub(crate) const HELD_BYTES_MAX: usize = RETAINED_PAGE_BYTES;
 /// The user property under which a publisher names a message so that it counts once.

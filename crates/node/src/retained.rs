@@ -9,8 +9,8 @@
 //!
 //! The owner writes the page itself, in the turn in which it reads it: a message that replaces one
 //! of them is committed and delivered before that or after it, so nobody sees the new one first.
-//! What is committed after the subscription comes live and only live, and is held back until the row
-//! is empty, or a message on its way past the machine would overtake the retained one it was
+//! What is committed after the subscription comes live and only live, and is held back until the
+//! row is empty, or a message on its way past the machine would overtake the retained one it was
 //! published behind. A subscription that is taken back or renewed leaves the row.
 
 use std::collections::VecDeque;

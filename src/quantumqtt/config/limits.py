@@ -82,8 +82,8 @@ class Limits(BaseModel):
         default=60,
         ge=0,
         le=DAY_S,
-        description="How long the will of a client that the broker itself cut off (a drain, a stop, "
-        "a crash) waits at least for the client's return; 0 publishes it at once.",
+        description="How long the will of a client that the broker itself cut off (a drain, a "
+        "stop, a crash) waits at least for the client's return; 0 publishes it at once.",
     )
     subscriptions_max: Count = Field(
         default=65_536,

@@ -27,8 +27,8 @@ class BrokerEvent:
     """Something that happened at the broker; fields that do not apply are None.
 
     `kind` is one of `session_opened`, `session_closed`, `connection_refused`,
-    `access_denied`, `overrun`, `shard_failed`, `log_damaged`, `disk_level_changed`. `count` is above
-    1 when the broker merged equal events under pressure.
+    `access_denied`, `overrun`, `shard_failed`, `log_damaged`, `disk_level_changed`. `count` is
+    above 1 when the broker merged equal events under pressure.
     """
 
     kind: str

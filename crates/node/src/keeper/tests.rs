@@ -1,4 +1,4 @@
-//! The keeper on a disk that can be hurt: what readers see, what a checkpoint is told, what ends it.
+//! The keeper on a disk that can be hurt: what readers see, what checkpoints hear, what ends it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
