@@ -560,6 +560,9 @@ impl Service for ShardService {
     ) -> Consumed {
         let packet_bytes_max = self.packet_bytes_max(connection) as usize;
         connection.last_packet_ms = turn.now_ms();
+        if connection.awaits_commit {
+            return Consumed { bytes: 0, then: Then::Pause }; // resumed twice, paused in between
+        }
         let mut used = 0;
         loop {
             let rest = &bytes[used..];

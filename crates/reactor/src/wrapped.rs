@@ -152,12 +152,11 @@ impl<S: Service> Shard<S> {
             if !wrapped.layers.is_revoked_by(&context) {
                 continue;
             }
-            match slot.connection.as_mut() {
-                Some(connection) => self.service.on_revoked(&mut self.turn, connection),
-                None => {
-                    let cause = CloseCause::Layer(Fault::CertificateRevoked);
-                    self.turn.closing.push((id, cause));
-                }
+            if let Some(connection) = slot.connection.as_mut() {
+                self.service.on_revoked(&mut self.turn, connection);
+            } else {
+                let cause = CloseCause::Layer(Fault::CertificateRevoked);
+                self.turn.closing.push((id, cause));
             }
         }
     }

@@ -26,8 +26,8 @@ pub(crate) fn is_revoked(verifier: &dyn ClientCertVerifier, chain: &[Certificate
     let Some((certificate, above)) = chain.split_first() else {
         return false;
     };
-    let verified = verifier.verify_client_cert(certificate, above, UnixTime::now());
-    matches!(verified, Err(TlsError::InvalidCertificate(CertificateError::Revoked)))
+    let verdict = verifier.verify_client_cert(certificate, above, UnixTime::now());
+    matches!(verdict, Err(TlsError::InvalidCertificate(CertificateError::Revoked)))
 }
 
 impl ClientCertVerifier for RevocationVerifier {
