@@ -86,7 +86,7 @@ impl Connection {
 
 impl ShardService {
     /// A new subscription is about to be made live, and wants what is retained before that.
-    pub(crate) fn hold_live(&self, turn: &mut Turn<Self>, connection: &mut Connection) {
+    pub(crate) fn hold_live(turn: &mut Turn<Self>, connection: &mut Connection) {
         turn.write(&connection.outlet, hold_live);
         connection.rare().replay.get_or_insert_default().is_holding = true;
     }

@@ -202,7 +202,7 @@ impl ShardService {
                 RetainHandling::DoNotSend => false,
             };
             if is_wanted {
-                self.hold_live(turn, connection);
+                Self::hold_live(turn, connection);
             }
             self.index_filter(connection, judged.filter, judged.options, subscription_id);
             if is_wanted {
