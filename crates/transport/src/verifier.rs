@@ -1,8 +1,8 @@
 //! Who vouches for a client's certificate, and whether it was revoked.
 //!
 //! Two questions, because rustls asks one of them at a time. Of the certificate itself a current
-//! list must say that it is good: without one nobody knows who was revoked, so it is refused. Of the
-//! authorities between it and ours a list may be given; where there is one it counts, and where
+//! list must say that it is good: without one nobody knows who was revoked, so it is refused. Of
+//! the authorities between it and ours a list may be given; where there is one it counts, and where
 //! there is none they are trusted, as they were when the operator named the authority above them.
 
 use std::sync::Arc;
