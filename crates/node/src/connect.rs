@@ -295,10 +295,11 @@ impl ShardService {
         let State::Opening(opening) = &mut connection.state else {
             return Then::Continue;
         };
+        // Whoever had the id before is gone, whatever becomes of us: the id is ours to give back.
+        opening.step = Step::Machine;
         if self.shared.pressure.is_full() {
             return self.refuse(turn, connection, RefusalReason::LogFull);
         }
-        opening.step = Step::Machine;
         let will = opening.will.as_ref().map(Will::as_command);
         let command = Command::OpenSession(OpenSession {
             origin: connection.outlet.id().into_origin(self.shared.node_id),

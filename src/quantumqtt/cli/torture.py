@@ -71,6 +71,15 @@ def torture(
     settle: Annotated[
         float, typer.Option(metavar="S", min=0.5, help="Silence after which nothing will come.")
     ] = 3.0,
+    wills_within: Annotated[
+        float,
+        typer.Option(
+            metavar="S",
+            min=0,
+            help="How long a broker may hold back the wills of clients that its own end cut off, "
+            "which MQTT allows. Only waited for where wills are missing.",
+        ),
+    ] = 65.0,
     start_within: Annotated[
         float, typer.Option(metavar="S", min=0.5, help="How long a start may take.")
     ] = 60.0,
@@ -112,6 +121,7 @@ def torture(
                 shape=Shape(clients=clients, rate=rate, payload_bytes=size),
                 traffic_s=traffic,
                 settle_s=settle,
+                wills_within_s=wills_within,
                 stops_at=frozenset(Property if first else ()),
             )
             code = _torture(plan, cmd, config, keep, disk_mb, start_within, json_wanted=json_wanted)

@@ -13,10 +13,12 @@ from quantumqtt.cli.crash.hurt import Fault, Hurt, execute_fault
 from quantumqtt.cli.crash.ledger import Ledger, Property, Violation
 from quantumqtt.cli.crash.swarm import SHORT_DELAY_S, Shape, Swarm
 from quantumqtt.cli.crash.victim import BrokerAbsent, Victim
-from quantumqtt.errors import TransportError
+from quantumqtt.errors import ConnectFailed, TransportError
 
 _LOOK_S: Final = 0.05
 _TRIES: Final = 3
+# Who says no is well, and may look only now and then whether there is room again.
+_REFUSES_FOR_S: Final = 5.0
 # What no broker has a reason to die of; without space one may give up rather than guess.
 _SURVIVABLE: Final = frozenset({Fault.NONE, Fault.STOP, Fault.STORM})
 
@@ -31,6 +33,8 @@ class Plan:
     shape: Shape = field(default_factory=Shape)
     traffic_s: float = 1.5
     settle_s: float = 3.0
+    wills_within_s: float = 0.0
+    """How long after a start the wills may still come of clients that a crash cut off."""
     drains_within_s: float = 60.0
     stops_at: frozenset[Property] = frozenset()
     keeps_account: bool = False
@@ -133,11 +137,13 @@ class Torture:
     async def _try(self, step: Callable[[], Awaitable[None]], what: str) -> bool:
         """Do something that must work on a healthy broker; a few tries, then it is a finding."""
         why = ""
-        for _ in range(_TRIES):
+        began, tries, was_refused = time.monotonic(), 0, False
+        while tries < _TRIES or (was_refused and time.monotonic() - began < _REFUSES_FOR_S):
+            tries += 1
             try:
                 await step()
             except TransportError as error:
-                why = str(error)
+                why, was_refused = str(error), isinstance(error, ConnectFailed)
                 if not self._victim.is_running:
                     raise BrokerAbsent(
                         f"the broker ended by itself; it said:\n{self._victim.last_words()}"
@@ -176,7 +182,7 @@ class Torture:
             self._ledger.report_unresponsive(
                 peer.client_id, f"{count} publishes got no answer after the broker was well again"
             )
-        await self._wait_for_what_is_owed(deadline)
+        await self._wait_for_what_is_owed(deadline + plan.wills_within_s)
         await self._try(self._look_at_retained, "retained messages could not be asked for")
 
     async def _wait_for_what_is_owed(self, deadline: float) -> None:
@@ -185,7 +191,9 @@ class Torture:
         looked_at = time.monotonic()
         while time.monotonic() < deadline and (ledger.missing() or ledger.missing_wills()):
             await asyncio.sleep(_LOOK_S)
-            patience_s = plan.settle_s + (SHORT_DELAY_S if ledger.missing_wills() else 0)
+            patience_s = plan.settle_s
+            if ledger.missing_wills():
+                patience_s += max(SHORT_DELAY_S, plan.wills_within_s)
             if time.monotonic() - max(looked_at, swarm.last_packet_at()) > patience_s:
                 break
         # Whatever the broker sent without owing it lies before the answer to a ping.

@@ -187,8 +187,12 @@ def free_port() -> int:
 
 
 def our_command(durability: str) -> str:
-    """The command of this very package's broker, for tests and examples."""
+    """The command of this very package's broker, for tests and examples.
+
+    It does not wait for clients that it lost itself: their wills go out at once.
+    """
     return (
-        f"{shlex.quote(sys.executable)} -m quantumqtt serve --listen tcp://127.0.0.1:{{port}}"
+        "env QUANTUMQTT_LIMITS__WILL_GRACE_S=0"
+        f" {shlex.quote(sys.executable)} -m quantumqtt serve --listen tcp://127.0.0.1:{{port}}"
         f" --admin off --flight off --durability {durability} --data {{data}} --log-level warning"
     )
