@@ -192,7 +192,8 @@ def _section(record: Record, curve: Curve, brokers: Sequence[str]) -> Iterator[s
         yield f"| {x:,} | " + " | ".join(cells) + " |"
     yield ""
     for broker, line in measured.items():
-        if len(line) > 1:
+        # Of what a second holds, more is better, and flat says nothing.
+        if len(line) > 1 and curve.figure != "per_second":
             yield f"- {broker}: {'flat' if is_flat(line) else 'grows'}"
     yield ""
 
