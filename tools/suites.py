@@ -14,9 +14,9 @@ HOUSE = Path(__file__).resolve().parent.parent
 FAST = ("unit", "property", "house")
 # Not part of the gate: they need what ./check does not install, and have recipes of their own.
 BY_HAND = ("spark", "browser")
-# The end-to-end suites mostly wait for brokers, disks and clocks. Three at a time keep two cores
+# The end-to-end suites mostly wait for brokers, disks and clocks. Two at a time keep two cores
 # busy without starving a broker; a file's tests stay together, as they share what they started.
-SIDE_BY_SIDE = ("--numprocesses=3", "--dist=loadfile")
+SIDE_BY_SIDE = ("--numprocesses=2", "--dist=loadfile")
 
 
 def test_folders(group: str, tests: Path) -> list[Path]:
