@@ -263,7 +263,7 @@ def test_callbacks_that_never_return_stop_nothing(peer: Peer) -> None:
         )
         wait_until(lambda: len(stuck) == 4, what="all four are stuck", deadline_s=DEADLINE_S)
         client.publish(f"{topic}/free", b"y", qos=2).wait(DEADLINE_S)
-        # The first may come again: whether its PUBACK was out when the connection was cut, who knows.
+        # The first may come again: nobody knows whether its PUBACK was out before the cut.
         wait_until(
             lambda: any(message.payload == b"y" for message in others),
             what="handled on the new connection",

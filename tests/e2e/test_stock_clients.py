@@ -32,7 +32,10 @@ from tests.harness.ports import LOOPBACK
 DEADLINE_S = 20.0
 KEPT_S: Final = 3_600
 
-pytestmark = pytest.mark.requirement("WIRE-22")
+pytestmark = [
+    pytest.mark.requirement("WIRE-22"),
+    pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,6 @@ class Gmqtt:
         await self._client.disconnect()
 
 
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
 Story = Callable[["Stage"], Coroutine[object, object, None]]
 
 
